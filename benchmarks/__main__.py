@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from benchmarks.figures import BenchmarkResult, report_page
-from benchmarks.machine import Machine, describe
+from benchmarks.machine import Machine, describe_machine
 
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str]) -> int:
         help="folder for bench.json and bench.md",
     )
     options = parser.parse_args(arguments)
-    machine, measured_at = describe(), datetime.now(UTC)
+    machine, measured_at = describe_machine(), datetime.now(UTC)
     selected = [
         benchmark
         for benchmark in all_benchmarks(options.installed, options.rivals)

@@ -41,7 +41,7 @@ _NUMBERS: Final = sorted({round(5 * 1.05**step) for step in range(109)})
 Distribution = Callable[[random.Random], float]
 
 
-def normal(noise: float) -> Distribution:
+def normal_distribution(noise: float) -> Distribution:
     """Values around 100 with a standard deviation of a share of it."""
     return lambda rng: max(1.0, rng.gauss(100, 100 * noise))
 
@@ -59,8 +59,8 @@ def heavy_tail(rng: random.Random) -> float:
 
 
 DISTRIBUTIONS: Final[Mapping[str, Distribution]] = {
-    "normal, 2 %": normal(0.02),
-    "normal, 10 %": normal(0.1),
+    "normal, 2 %": normal_distribution(0.02),
+    "normal, 10 %": normal_distribution(0.1),
     "log-normal, 50 %": lambda rng: rng.lognormvariate(5, 0.5),
     "exponential": lambda rng: 100 + rng.expovariate(1 / 20),
     "heavy tail": heavy_tail,
@@ -70,12 +70,12 @@ DISTRIBUTIONS: Final[Mapping[str, Distribution]] = {
 }
 
 _UNLIKE: Final[Mapping[str, tuple[Distribution, Distribution]]] = {
-    "normal, 2 % and 10 %": (normal(0.02), normal(0.1)),
-    "normal, 0 % and 10 %": (normal(0), normal(0.1)),
+    "normal, 2 % and 10 %": (normal_distribution(0.02), normal_distribution(0.1)),
+    "normal, 0 % and 10 %": (normal_distribution(0), normal_distribution(0.1)),
 }
 
 
-def draw(
+def draw_values(
     distribution: Distribution, rng: random.Random, runs: int, factor: float = 1
 ) -> list[float]:
     """The values of a set of runs."""
@@ -97,7 +97,7 @@ def false_alarm_figures(comparisons: int) -> tuple[list[Figure], list[str]]:
         for runs_a, runs_b in SIZES:
             rng = random.Random(f"{SEED} {name} {runs_a} {runs_b}")
             changes = [
-                median_change(draw(one, rng, runs_a), draw(other, rng, runs_b))
+                median_change(draw_values(one, rng, runs_a), draw_values(other, rng, runs_b))
                 for _ in range(comparisons)
             ]
             shares.append(alarm_percent(changes))
@@ -119,12 +119,12 @@ def detection_figures(comparisons: int) -> tuple[list[Figure], list[str]]:
         for change in _CHANGES:
             name = f"{100 * (change - 1):+.0f} %, noise {100 * noise:.0f} %"
             rows[name] = [
-                f"{seen_percent(normal(noise), runs, change, comparisons):.0f} %"
+                f"{seen_percent(normal_distribution(noise), runs, change, comparisons):.0f} %"
                 for runs in POWER_SIZES
             ]
     always = Figure(
         "+10 % seen, 10 runs a side, 2 % noise",
-        seen_percent(normal(0.02), 10, 1.1, 2 * comparisons),
+        seen_percent(normal_distribution(0.02), 10, 1.1, 2 * comparisons),
         "%",
         at_least=100,
         note=f"{2 * comparisons:,} comparisons",
@@ -136,7 +136,9 @@ def seen_percent(distribution: Distribution, runs: int, factor: float, compariso
     """The share of comparisons with the verdict ``more``."""
     rng = random.Random(f"{SEED} {runs} {factor}")
     changes = [
-        median_change(draw(distribution, rng, runs), draw(distribution, rng, runs, factor))
+        median_change(
+            draw_values(distribution, rng, runs), draw_values(distribution, rng, runs, factor)
+        )
         for _ in range(comparisons)
     ]
     return 100 * mean(change.verdict == "more" for change in changes)
@@ -175,12 +177,15 @@ def _planned_runs_row(name: str, distribution: Distribution, first: int, compari
     rng = random.Random(f"{SEED} {name} {first}")
     estimates, seen = [], []
     for _ in range(comparisons):
-        change = median_change(draw(distribution, rng, first), draw(distribution, rng, first))
+        change = median_change(
+            draw_values(distribution, rng, first), draw_values(distribution, rng, first)
+        )
         if change.verdict == "too few runs" and change.runs_needed is not None:
             estimates.append(change.runs_needed)
             if change.runs_needed <= _MAX_NEEDED:
                 one, other = (
-                    draw(distribution, rng, change.runs_needed, factor) for factor in (1, 1.05)
+                    draw_values(distribution, rng, change.runs_needed, factor)
+                    for factor in (1, 1.05)
                 )
                 seen.append(median_change(one, other).verdict == "more")
     if len(estimates) <= comparisons // 10:

@@ -28,27 +28,27 @@ class Figure(Struct, frozen=True, omit_defaults=True):
         return None if self.at_least is None else self.value >= self.at_least
 
     @property
-    def measured(self) -> str:
+    def measured_text(self) -> str:
         """The value with its unit."""
         return f"{self.value:,.{self.digits}f} {self.unit}".rstrip()
 
     @property
-    def bound(self) -> str:
+    def bound_text(self) -> str:
         """The bound, or an empty text."""
         if self.at_most is not None:
             return f"≤ {self.at_most:,g}"
         return "" if self.at_least is None else f"≥ {self.at_least:,g}"
 
     @property
-    def verdict(self) -> str:
+    def verdict_text(self) -> str:
         """``met``, ``NOT MET``, or an empty text."""
         return {True: "met", False: "NOT MET", None: ""}[self.is_met]
 
-    def line(self) -> str:
+    def figure_line(self) -> str:
         """The figure as one line for a terminal."""
-        result = f" ({self.bound}: {self.verdict})" if self.bound else ""
+        result = f" ({self.bound_text}: {self.verdict_text})" if self.bound_text else ""
         note = f", {self.note}" if self.note else ""
-        return f"{self.name}: {self.measured}{result}{note}"
+        return f"{self.name}: {self.measured_text}{result}{note}"
 
 
 class BenchmarkResult(Struct, frozen=True, omit_defaults=True):
@@ -62,7 +62,7 @@ class BenchmarkResult(Struct, frozen=True, omit_defaults=True):
     def print_and_save(self, path: Path | None) -> None:
         """Print the results, and write them as JSON if a path is given."""
         for figure in self.figures:
-            print(figure.line())
+            print(figure.figure_line())
         for table_text in self.tables:
             print(table_text)
         if path is not None:
@@ -73,12 +73,12 @@ def figures_table(figures: Sequence[Figure]) -> str:
     """Format figures as a Markdown table."""
     rows = []
     for figure in figures:
-        verdict = "**not met**" if figure.is_met is False else figure.verdict
+        verdict = "**not met**" if figure.is_met is False else figure.verdict_text
         rows.append(
             [
                 figure.name,
-                figure.measured,
-                figure.bound,
+                figure.measured_text,
+                figure.bound_text,
                 ", ".join(filter(None, (verdict, figure.note))),
             ]
         )

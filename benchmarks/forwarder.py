@@ -31,9 +31,9 @@ from benchmarks.subscription import (
     LOG_GROUP,
     Invocation,
     install_templates,
+    kinesis_event,
     load_handler,
     own_stream,
-    stream_event,
     subscription_event,
     written_ms,
 )
@@ -48,7 +48,7 @@ from profiler.forwarder.subscription import (  # benchmarks.subscription adds la
 )
 from profiler.record.equal_steps import rounded_column
 from profiler.record.record_model import Report, Series, encode
-from tools.fleet import Fleet, runs
+from tools.fleet import Fleet, generate_runs
 from tools.search_engines import VERSION_8, running_elasticsearch
 from tools.search_server import SearchServer
 from tools.waiting import LIMIT_SECONDS
@@ -65,7 +65,7 @@ def encode_reports(reports: int, *, steps: int = 0) -> list[str]:
     """The lines of this many reports of a simulated fleet, with curves of so many steps."""
     rng = random.Random(7)
     lines = []
-    for report in runs(Fleet(runs_per_day=reports, days=1)):
+    for report in generate_runs(Fleet(runs_per_day=reports, days=1)):
         record = replace(report.record, series=_curves(report, steps, rng) if steps else None)
         lines.append(encode(replace(report, record=record)).decode())
     return lines
@@ -147,7 +147,7 @@ def as_subscription(lines: Sequence[str]) -> dict[str, Any]:
 
 def as_stream(lines: Sequence[str]) -> dict[str, Any]:
     """One event of a data stream, with a record for each line."""
-    return stream_event(lines, timestamp_ms=written_ms(lines[0]))
+    return kinesis_event(lines, timestamp_ms=written_ms(lines[0]))
 
 
 def measure_deliveries(reports: int) -> dict[str, tuple[float, int]]:

@@ -60,7 +60,7 @@ _IN_NAMESPACE = (
 _TELEGRAF_INPUT = '[[inputs.docker]]\n  endpoint = "unix://{}"'
 
 
-class Agent(ThreadingHTTPServer):
+class FakeEcsAgent(ThreadingHTTPServer):
     """Answers ``/ID/task`` as the ECS agent does for a task of one container, ``default`` in a job
     of AWS Batch.
     """
@@ -82,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         task = self.path.split("/")[1]
         status = {"DesiredStatus": "RUNNING", "KnownStatus": "RUNNING"}
-        is_job = isinstance(self.server, Agent) and task in self.server.jobs
+        is_job = isinstance(self.server, FakeEcsAgent) and task in self.server.jobs
         name = "default" if is_job else "batch"
         containers = [{"Name": name, "DockerId": "", **status}]
         known = {"Cluster": "bench", "Family": "bench", "Revision": "1", "LaunchType": "EC2"}
@@ -102,10 +102,10 @@ def arn(task: str) -> str:
     return f"arn:aws:ecs:{_REGION}:123456789012:task/bench/{task}"
 
 
-class Instance:
+class DockerInstance:
     """The Docker daemon, and the tasks that run on it."""
 
-    def __init__(self, socket: Path, image: str, agent: Agent, aws: FakeAws) -> None:
+    def __init__(self, socket: Path, image: str, agent: FakeEcsAgent, aws: FakeAws) -> None:
         self._socket, self._image, self._agent, self._aws = socket, image, agent, aws
         self._environment = {**os.environ, "DOCKER_HOST": f"unix://{socket}"}
 
@@ -117,7 +117,7 @@ class Instance:
         return done.stdout.strip()
 
     @contextmanager
-    def tasks(self, programs: Sequence[str], *, are_jobs: bool = False) -> Iterator[list[str]]:
+    def run_tasks(self, programs: Sequence[str], *, are_jobs: bool = False) -> Iterator[list[str]]:
         """Run a Python program in each task, which may be a job of AWS Batch; yields the ids of
         the tasks.
         """
@@ -172,7 +172,7 @@ class Instance:
                     peaks[task] = max(peaks.get(task, 0), (sample.memory_used_bytes or 0) / MIB)
 
     @contextmanager
-    def monitor(self, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    def run_monitor(self, output: Path) -> Iterator[subprocess.Popen[bytes]]:
         """Run the monitor of the instance, which writes the reports to its output: Docker keeps
         no log here.
         """
@@ -192,14 +192,14 @@ class Instance:
 
 
 def measure_costs(
-    instance: Instance, aws: FakeAws, socket: Path, options: argparse.Namespace
+    instance: DockerInstance, aws: FakeAws, socket: Path, options: argparse.Namespace
 ) -> Iterator[Figure]:
     """One monitor without tasks, and then beside all others for the same tasks."""
     with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder, ExitStack() as stack:
-        process = stack.enter_context(instance.monitor(Path(folder) / "reports"))
+        process = stack.enter_context(instance.run_monitor(Path(folder) / "reports"))
         (empty,) = measure_steady_states((process.pid,), options.seconds)
         yield _cpu_figure("one monitor without tasks", empty, at_most=0.05)
-        stack.enter_context(instance.tasks(["import time; time.sleep(3600)"] * options.tasks))
+        stack.enter_context(instance.run_tasks(["import time; time.sleep(3600)"] * options.tasks))
         pids = [process.pid]
         address, _ = stack.enter_context(run_endpoint(2))
         pids += [
@@ -229,15 +229,15 @@ def measure_costs(
         yield Figure("ratio of one monitor to Telegraf's docker input", ratio, "×", digits=3)
 
 
-def measure_jobs(instance: Instance, options: argparse.Namespace) -> Iterator[Figure]:
+def measure_jobs(instance: DockerInstance, options: argparse.Namespace) -> Iterator[Figure]:
     """Jobs of AWS Batch at once, beside as many tasks of ECS."""
     states: list[SteadyState] = []
     programs = ["import time; time.sleep(3600)"] * options.jobs
     with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder:
         for are_jobs in (True, False):
             with (
-                instance.monitor(Path(folder) / "reports") as process,
-                instance.tasks(programs, are_jobs=are_jobs),
+                instance.run_monitor(Path(folder) / "reports") as process,
+                instance.run_tasks(programs, are_jobs=are_jobs),
             ):
                 states += measure_steady_states((process.pid,), options.seconds, 60)
     jobs, tasks = states
@@ -258,7 +258,7 @@ def _memory_figure(
     return Figure(f"memory, {name}", mib, "MiB", digits=1, at_most=at_most, note=note)
 
 
-def measure_spikes(instance: Instance) -> Iterator[Figure]:
+def measure_spikes(instance: DockerInstance) -> Iterator[Figure]:
     """Of batches with a spike at any phase, the share whose reports have at least 99 % of it.
 
     A sidecar without the batch's pid namespace, and Telegraf, have the largest of Docker's
@@ -281,11 +281,11 @@ def measure_spikes(instance: Instance) -> Iterator[Figure]:
             ]
             return [record["metrics"].get("maxMemoryUsedMB", 0) for record in records]
 
-        with instance.monitor(output):
+        with instance.run_monitor(output):
             time.sleep(2)
             # More at once would need more memory than small machines have.
             for first in range(0, _SPIKES, 4):
-                with instance.tasks(programs[first : first + 4]) as tasks:
+                with instance.run_tasks(programs[first : first + 4]) as tasks:
                     for task in tasks:
                         threading.Thread(
                             target=instance.follow_stats, args=(task, sampled), daemon=True
@@ -319,7 +319,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     with fake_aws() as aws:
         aws.create_log_group(_GROUP)
-        instance = Instance(options.socket, options.image, Agent(), aws)
+        instance = DockerInstance(options.socket, options.image, FakeEcsAgent(), aws)
         figures = (
             *measure_spikes(instance),
             *measure_costs(instance, aws, options.socket, options),

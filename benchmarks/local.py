@@ -63,7 +63,7 @@ class ToolResult:
 
 
 @dataclass(frozen=True)
-class Tool:
+class ProfilerTool:
     """A profiler: how to run a command under it, and how to read its results from its folder."""
 
     name: str
@@ -71,11 +71,11 @@ class Tool:
     read: Callable[[Path], ToolResult]
 
 
-def tools(installed: Path, rivals: Path) -> list[Tool]:
+def profiler_tools(installed: Path, rivals: Path) -> list[ProfilerTool]:
     """This profiler and the others."""
     return [
-        Tool("task-profiler run", partial(_task_profiler, installed), _read_task_profiler),
-        Tool(
+        ProfilerTool("task-profiler run", partial(_task_profiler, installed), _read_task_profiler),
+        ProfilerTool(
             "con-duct",
             lambda folder, command: [
                 str(rivals / "con-duct"), "run", "-q", "-l", "NONE", "-p", f"{folder}/", "-c", "none", "-o", "none",
@@ -83,7 +83,7 @@ def tools(installed: Path, rivals: Path) -> list[Tool]:
             ],
             _read_con_duct,
         ),
-        Tool(
+        ProfilerTool(
             "psrecord",
             lambda folder, command: [
                 str(rivals / "psrecord"), "--interval", "1", "--include-children", "--log-format", "csv",
@@ -125,7 +125,7 @@ def _column_max(path: Path, column: str) -> float | None:
     return max((float(row[column]) for row in _csv_rows(path)), default=None)
 
 
-def profile(tool: Tool, workload: Sequence[str]) -> tuple[ToolResult, ToolResult]:
+def run_under_tool(tool: ProfilerTool, workload: Sequence[str]) -> tuple[ToolResult, ToolResult]:
     """Run a workload under a tool. Returns the tool's numbers and the actual ones."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
@@ -145,7 +145,7 @@ class NoOpOverhead:
     cpu_ms: float
 
 
-def measure_no_ops(compared: Sequence[Tool], rounds: int) -> list[NoOpOverhead]:
+def measure_no_ops(compared: Sequence[ProfilerTool], rounds: int) -> list[NoOpOverhead]:
     """Measure medians. The tools alternate, so that load on the machine affects all of them."""
     extra_ms: list[list[float]] = [[] for _ in compared]
     cpu_ms: list[list[float]] = [[] for _ in compared]
@@ -273,7 +273,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Row:
+class ToolRow:
     """One tool's row of the table.
 
     Errors are in percent of the actual value; None if the tool reports no number.
@@ -287,20 +287,20 @@ class Row:
     cpu_error_percent: dict[str, float | None]
 
 
-def measure(tool: Tool, no_op: NoOpOverhead, *, quick: bool) -> Row:
+def measure(tool: ProfilerTool, no_op: NoOpOverhead, *, quick: bool) -> ToolRow:
     """Measure the errors of one tool."""
     peak_errors = []
     for phase in _QUICK_PHASES if quick else _PHASES:
-        result, actual = profile(tool, ("spike", str(phase)))
+        result, actual = run_under_tool(tool, ("spike", str(phase)))
         assert actual.peak_mib is not None
         peak_errors.append(_error_percent(result.peak_mib, actual.peak_mib))
     cpu_errors = {}
     for workload in _CPU_WORK:
-        result, actual = profile(tool, workload)
+        result, actual = run_under_tool(tool, workload)
         assert actual.cpu_seconds is not None
         cpu_errors[" ".join(workload)] = _error_percent(result.cpu_seconds, actual.cpu_seconds)
     known = [abs(error) for error in peak_errors if error is not None]
-    return Row(
+    return ToolRow(
         tool=tool.name,
         no_op=no_op,
         spikes=len(peak_errors),
@@ -320,7 +320,7 @@ def _format_percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} %"
 
 
-def table(rows: Sequence[Row]) -> str:
+def results_table(rows: Sequence[ToolRow]) -> str:
     """Format the comparison as a Markdown table with a row for each tool."""
     workloads = [" ".join(workload) for workload in _CPU_WORK]
     head = [
@@ -341,7 +341,7 @@ def table(rows: Sequence[Row]) -> str:
     return markdown_table(head, lines)
 
 
-def figures(rows: Sequence[Row], start_up: StartUp) -> tuple[Figure, ...]:
+def figures_of_tool(rows: Sequence[ToolRow], start_up: StartUp) -> tuple[Figure, ...]:
     """Compare this profiler's row, which is the first, with its targets."""
     ours = rows[0]
     psrecord = next(row for row in rows if row.tool == "psrecord")
@@ -403,16 +403,18 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer phases and repetitions")
     options = parser.parse_args(arguments)
     installed, rivals = options.installed, options.rivals
-    compared = tools(installed, rivals)
+    compared = profiler_tools(installed, rivals)
     overheads = measure_no_ops(compared, _QUICK_NO_OP_RUNS if options.quick else _NO_OP_RUNS)
     rows = [
         measure(tool, no_op, quick=options.quick)
         for tool, no_op in zip(compared, overheads, strict=True)
     ]
     start_up = measure_start_up(installed, _QUICK_NO_OP_RUNS if options.quick else _NO_OP_RUNS)
-    result = figures(rows, start_up)
+    result = figures_of_tool(rows, start_up)
     BenchmarkResult(
-        title="Local runs, compared with other profilers", figures=result, tables=(table(rows),)
+        title="Local runs, compared with other profilers",
+        figures=result,
+        tables=(results_table(rows),),
     ).print_and_save(options.json)
 
 

@@ -26,7 +26,7 @@ class Machine(Struct, frozen=True, kw_only=True):
         )
 
 
-def describe() -> Machine:
+def describe_machine() -> Machine:
     """Describe this machine."""
     return Machine(
         cpu=cpu_model(Path("/proc/cpuinfo").read_text()),

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
-from benchmarks.machine import describe
+from benchmarks.machine import describe_machine
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
 from tools.moto_server import FakeAws, fake_aws
 
@@ -157,7 +157,7 @@ def measure_monitor(
         return measure_steady_state(process.pid, seconds)
 
 
-def measure_fargate_ratios(seconds: float, aws: FakeAws) -> list[float]:
+def measure_slow_stats_cpu_ratios(seconds: float, aws: FakeAws) -> list[float]:
     """The CPU time with stats that change every 10 s, relative to stats that change every
     second, in ascending order.
 
@@ -245,7 +245,7 @@ def steady_figures(containers: int, ours: SteadyState) -> Iterator[Figure]:
         "% of a core",
         digits=3,
         at_most=max_percent,
-        note=f"Python {describe().python}",
+        note=f"Python {describe_machine().python}",
     )
     if max_mib is None:
         yield Figure(f"memory peak (VmHWM), {scope}", ours.memory.peak_mib, "MiB", digits=1)
@@ -320,7 +320,9 @@ def main(arguments: Sequence[str]) -> None:
                 figures += telegraf_figures(containers, ours, telegraf)
             figures += steady_figures(containers, ours)
         figures.append(
-            fargate_figure(measure_fargate_ratios(max(options.seconds, _FARGATE_SECONDS), aws))
+            fargate_figure(
+                measure_slow_stats_cpu_ratios(max(options.seconds, _FARGATE_SECONDS), aws)
+            )
         )
         for trigger in _SHUTDOWN_NAMES:
             figures += shutdown_figures(trigger, measure_shutdown(trigger, aws))

@@ -57,14 +57,14 @@ class RecordedRun(Struct, frozen=True, kw_only=True):
     peak_bytes: float
 
 
-class Waste(Struct, kw_only=True):
+class WastedMemory(Struct, kw_only=True):
     """What runs wasted at the sizes that a rule gave them."""
 
     runs: int = 0
     killed: int = 0
     gb_hours: float = 0
 
-    def add(self, run: RecordedRun, size_bytes: float) -> None:
+    def add_run(self, run: RecordedRun, size_bytes: float) -> None:
         is_killed = run.peak_bytes > size_bytes
         unused_bytes = size_bytes if is_killed else size_bytes - run.peak_bytes
         self.runs += 1
@@ -105,20 +105,20 @@ def families_of(path: Path) -> Iterator[list[RecordedRun]]:
             yield sorted(runs, key=lambda run: (run.start_ms, run.duration_ms))
 
 
-def replay_runs(runs: Sequence[RecordedRun], rule: SizeRule, waste: Waste) -> None:
+def replay_runs(runs: Sequence[RecordedRun], rule: SizeRule, waste: WastedMemory) -> None:
     """Give each run a size by those before it."""
     needs = [run.peak_bytes for run in runs[:_KNOWN_RUNS]]
     for run in runs[_KNOWN_RUNS:]:
-        waste.add(run, rule(needs))
+        waste.add_run(run, rule(needs))
         needs.append(run.peak_bytes)
 
 
 def size_figures(folder: Path) -> Iterator[Figure]:
     """Compare the own margin with a fixed one."""
     families = [runs for path in sorted(folder.glob("*.csv")) for runs in families_of(path)]
-    fixed = Waste()
-    own = Waste()
-    of_last = Waste()
+    fixed = WastedMemory()
+    own = WastedMemory()
+    of_last = WastedMemory()
     for runs in families:
         replay_runs(runs, fixed_margin, fixed)
         replay_runs(runs, own_margin, own)
@@ -156,7 +156,7 @@ def peak_figures(folder: Path) -> Iterator[Figure]:
 Curve = Sequence[tuple[float, float]]
 
 
-class Announced(Struct, kw_only=True):
+class AnnouncedRuns(Struct, kw_only=True):
     """How runs were announced. ``seen``: the runaways of which a recorded reading before the kill
     is above what earlier runs reached; the others rise over their size between two readings.
     ``at_kill``: also by the reading that is above the size.
@@ -215,9 +215,9 @@ def _first_news(lines: Iterator[tuple[float, float]], size_mb: float, peak: High
     return float("inf")
 
 
-def count_announced(folder: Path, *, with_early: bool) -> Announced:
+def count_announced(folder: Path, *, with_early: bool) -> AnnouncedRuns:
     """Judge each run of each kind by the others."""
-    found = Announced(leads_seconds=[])
+    found = AnnouncedRuns(leads_seconds=[])
     for path in sorted(folder.glob("*.csv.gz")):
         curves = curves_of(path)
         peaks = {name: max(used for _, used in curve) for name, curve in curves.items()}
@@ -229,7 +229,7 @@ def count_announced(folder: Path, *, with_early: bool) -> Announced:
 
 
 def _count_announcement(
-    curve: Curve, peak: HighestPeak, found: Announced, *, with_early: bool
+    curve: Curve, peak: HighestPeak, found: AnnouncedRuns, *, with_early: bool
 ) -> None:
     size_mb = _FIXED * peak.peak_mb
     found.runs += 1

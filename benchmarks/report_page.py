@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, sync_playwright
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from profiler.record.record_model import Report, Series, TaskSize, encode
 from profiler.record.units import MIB
-from tools.example_runs import Point, runs
+from tools.example_runs import UsageStep, generate_runs
 
 _CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 _CHROMIUM_OPTIONS = (
@@ -43,7 +43,7 @@ _OPENINGS = 3
 _PAGES = ((200, 1), (5000, 1))
 
 
-def ecs_run(report: Report, points: tuple[Point, ...]) -> Report:
+def ecs_run(report: Report, points: tuple[UsageStep, ...]) -> Report:
     """Turn a run of the history into one of an ECS task."""
     record = report.record
     series = Series(
@@ -90,7 +90,7 @@ def measure(folder: Path, count: int, max_seconds: float) -> Iterator[Figure]:
     """Make the page of ``count`` runs and open it."""
     source, page = folder / "lines", folder / "page.html"
     with source.open("wb") as file:
-        for report, points in runs(count, max_points=_SERIES_STEPS):
+        for report, points in generate_runs(count, max_points=_SERIES_STEPS):
             file.write(encode(ecs_run(report, points)) + b"\n")
     command = (sys.executable, "-m", "profiler", "report", "--from", str(source), "-o", str(page))
     began = time.perf_counter()

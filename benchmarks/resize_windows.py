@@ -48,7 +48,7 @@ _SIZE = TaskSize(vcpu=1, memory_mb=4096)
 _DAYS = 35
 
 
-def lines(
+def report_lines(
     families: int, runs: int, rng: random.Random, now_ns: int = NOW_NS, *, of_jobs: bool = False
 ) -> Iterator[bytes]:
     """The lines of all families in turn, each with three containers, until ``now_ns``; with
@@ -156,7 +156,7 @@ def measure(families: int, runs: int, file_runs: int) -> BenchmarkResult:
 def write_runs(file: Path, families: int, runs: int, now_ns: int, *, of_jobs: bool = False) -> None:
     """A file with lines of 2.3 KB."""
     with file.open("wb") as stream:
-        for line in lines(families, runs, random.Random(7), now_ns, of_jobs=of_jobs):
+        for line in report_lines(families, runs, random.Random(7), now_ns, of_jobs=of_jobs):
             stream.write(line[:-2] + _SERIES + b"}}\n")
 
 

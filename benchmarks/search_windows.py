@@ -19,7 +19,7 @@ import requests
 
 from benchmarks.figures import BenchmarkResult, benchmark_parser
 from benchmarks.measured_process import process_figures
-from benchmarks.resize_windows import NOW_NS, lines
+from benchmarks.resize_windows import NOW_NS, report_lines
 from benchmarks.subscription import install_templates
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -53,7 +53,7 @@ def started_server(engine: str) -> AbstractContextManager[SearchServer]:
 
 def _bulk_lines(families: int, runs: int) -> Iterator[bytes]:
     settings = ForwarderSettings()
-    for line in lines(families, runs, random.Random(7)):
+    for line in report_lines(families, runs, random.Random(7)):
         document = report_document(decode(line), line.decode(), settings)
         assert isinstance(document, Document)
         task = {**document.fields["task"], "confirmed": True}

@@ -72,7 +72,7 @@ def subscription_event(lines: Sequence[str], *, stream: str, timestamp_ms: int) 
     }
 
 
-def stream_event(lines: Sequence[str], *, timestamp_ms: int) -> dict[str, Any]:
+def kinesis_event(lines: Sequence[str], *, timestamp_ms: int) -> dict[str, Any]:
     """The event of a Kinesis data stream: each record is a payload of one line, because each run
     has its own stream.
     """

@@ -47,7 +47,7 @@ open(sys.argv[1], "w").write(f"{time.process_time() - used} {time.monotonic() - 
 """
 
 
-class Cost(Struct, frozen=True, kw_only=True):
+class RunCost(Struct, frozen=True, kw_only=True):
     """A program under ``run``: its own CPU time and duration, and the CPU time of the profiler
     and its helpers.
     """
@@ -57,7 +57,7 @@ class Cost(Struct, frozen=True, kw_only=True):
     profiler_cpu_seconds: float
 
 
-class Started:
+class StartedProgram:
     """A program under ``run``, until its end."""
 
     def __init__(
@@ -75,14 +75,14 @@ class Started:
         program = [sys.executable, "-c", code, str(self._output), str(amount)]
         self._process = subprocess.Popen([*bind, *_PROFILER, *stacks, "--", *program])
 
-    def wait(self) -> Cost:
+    def wait(self) -> RunCost:
         """Wait for the end."""
         _, status, usage = os.wait4(self._process.pid, 0)
         self._process.returncode = status
         if status:
             raise SystemExit(f"task-profiler run failed with status {status}.")
         cpu_seconds, seconds = map(float, self._output.read_text().split())
-        return Cost(
+        return RunCost(
             program_cpu_seconds=cpu_seconds,
             program_seconds=seconds,
             profiler_cpu_seconds=usage.ru_utime + usage.ru_stime - cpu_seconds,
@@ -92,7 +92,9 @@ class Started:
 def measure_stacks(folder: Path, seconds: float) -> float:
     """The CPU seconds that the call stacks of one run take, measured beside a run without."""
     started = [
-        Started(folder, f"half-{has_stacks}", _HALF_BUSY_CODE, seconds, has_stacks=has_stacks)
+        StartedProgram(
+            folder, f"half-{has_stacks}", _HALF_BUSY_CODE, seconds, has_stacks=has_stacks
+        )
         for has_stacks in (True, False)
     ]
     with_stacks, without = (run.wait() for run in started)
@@ -107,7 +109,7 @@ def units_of(seconds: float) -> int:
     return round(seconds * 200 / (time.monotonic() - began))
 
 
-def measure_slowdown(folder: Path, pairs: int, seconds: float) -> Iterator[tuple[Cost, Cost]]:
+def measure_slowdown(folder: Path, pairs: int, seconds: float) -> Iterator[tuple[RunCost, RunCost]]:
     """A program with stacks and one without, at the same time.
 
     The first of them changes from pair to pair.
@@ -115,7 +117,7 @@ def measure_slowdown(folder: Path, pairs: int, seconds: float) -> Iterator[tuple
     units = units_of(seconds)
     for number in range(pairs):
         started = {
-            has_stacks: Started(
+            has_stacks: StartedProgram(
                 folder,
                 f"work-{has_stacks}",
                 _WORK_CODE,
@@ -129,7 +131,7 @@ def measure_slowdown(folder: Path, pairs: int, seconds: float) -> Iterator[tuple
 
 
 def figures_of(
-    stacks_seconds: float, seconds: float, pairs: Sequence[tuple[Cost, Cost]]
+    stacks_seconds: float, seconds: float, pairs: Sequence[tuple[RunCost, RunCost]]
 ) -> Iterator[Figure]:
     """The costs and their bounds.
 

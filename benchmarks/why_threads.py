@@ -176,7 +176,7 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
     """The collector of the monitor that watches the batch, with or without the thread reader."""
     processes = MachineProcesses(time.monotonic_ns)
     access = ProcessAccess(
-        begin_tick=processes.expire,
+        begin_tick=processes.mark_out_of_date,
         open_processes=lambda docker_id: ContainerProcesses(docker_id, processes),
         open_cgroup=find_container_cgroup,
         oom_kills=machine_oom_kills,

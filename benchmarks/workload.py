@@ -21,7 +21,7 @@ _SPIKE_SECONDS = 0.4
 _REST_SECONDS = 1.2
 
 
-def spike(phase: float, seconds: float = _SPIKE_SECONDS) -> None:
+def hold_spike(phase: float, seconds: float = _SPIKE_SECONDS) -> None:
     """Wait, then hold 800 MiB for 0.4 s. ``phase`` is the wait in seconds."""
     time.sleep(phase)
     held = bytearray(_SPIKE_MIB << 20)
@@ -64,7 +64,7 @@ def spike_of_pair(phase: float, seconds: float, mib: float = _SPIKE_MIB) -> floa
     return peak_mib
 
 
-def burn(seconds: float) -> None:
+def burn_cpu(seconds: float) -> None:
     """Use this much CPU time."""
     end = time.process_time() + seconds
     while time.process_time() < end:
@@ -77,7 +77,7 @@ def run_parallel_children(children: float) -> None:
     for _ in range(int(children)):
         pid = os.fork()
         if pid == 0:
-            burn(0.25)
+            burn_cpu(0.25)
             os._exit(0)
         pids.append(pid)
     for pid in pids:
@@ -99,9 +99,9 @@ def _memory_mib(pid: str, field: str) -> float:
 
 
 _WORKLOADS = {
-    "spike": spike,
+    "spike": hold_spike,
     "pair": spike_of_pair,
-    "burn": burn,
+    "burn": burn_cpu,
     "forks": run_parallel_children,
     "short": run_short_children,
 }

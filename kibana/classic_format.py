@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kibana import colours
 from kibana import dashboard_model as model
-from kibana.dashboard_model import Dashboard, Json, Panel, PanelMetric, Terms
+from kibana.dashboard_model import Dashboard, Json, Panel, PanelMetric, TermsBuckets
 from kibana.saved_objects import (
     SOURCE,
     classic_visualization,
@@ -294,7 +294,7 @@ def _metric(metric: PanelMetric) -> tuple[str, Json]:
             return "top_hits", {**params, **newest}
 
 
-def _terms(terms: Terms) -> Json:
+def _terms(terms: TermsBuckets) -> Json:
     order = terms.order_by
     return {
         "field": terms.field,

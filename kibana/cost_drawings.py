@@ -11,7 +11,7 @@ _MEMORY_PEAK: Final = "usage.memory.percent.max"
 _SAVING: Final = "recommendation.saving_usd_per_month"
 
 
-def _newest(fields: list[str], condition: Json) -> Json:
+def _newest_report_search(fields: list[str], condition: Json) -> Json:
     """The newest report that fulfils the condition."""
     newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}], "_source": fields}
     return {"filter": condition, "aggs": {"newest": {"top_hits": newest}}}
@@ -38,8 +38,8 @@ def _saving_rows() -> Json:
     """
     found = {
         "saving": {"max": {"field": _SAVING}},
-        "advice": _newest(_SIZE_FIELDS, {"range": {_SAVING: {"gt": 0}}}),
-        "sized": _newest(_SIZE_FIELDS, {"exists": {"field": "task.size.vcpu"}}),
+        "advice": _newest_report_search(_SIZE_FIELDS, {"range": {_SAVING: {"gt": 0}}}),
+        "sized": _newest_report_search(_SIZE_FIELDS, {"exists": {"field": "task.size.vcpu"}}),
         "peak": {"max": {"field": _MEMORY_PEAK}},
         "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
         "cost": {"sum": {"field": "cost.usd"}},
@@ -208,7 +208,7 @@ def _resized_families() -> Json:
     found = {
         "before": {"filter": {"bool": {"must_not": [is_resized]}}, "aggs": {"cost": cost}},
         "after": {"filter": is_resized, "aggs": {"cost": cost}},
-        "size": _newest(_SIZE_FIELDS, is_resized),
+        "size": _newest_report_search(_SIZE_FIELDS, is_resized),
         "resized": {"filter": is_resized, "aggs": {"cost": {"sum": {"field": "cost.usd"}}}},
     }
     order = {"resized>cost": "desc"}

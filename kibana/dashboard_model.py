@@ -61,7 +61,7 @@ class PanelMetric(Struct, frozen=True):
     share_of: str | None = None
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class TermsBuckets(Struct, frozen=True, kw_only=True):
     """A terms aggregation: one bucket for each value of a field.
 
     Buckets are in order of their key, or of ``order_by``, which the panel does not draw: highest
@@ -75,7 +75,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     has_missing_bucket: bool = False  # for documents without the field
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class ColouredCase(Struct, frozen=True, kw_only=True):
     """A named condition with the colour that it has on every panel."""
 
     label: str
@@ -98,8 +98,8 @@ class Panel(Struct, frozen=True, kw_only=True):
     kind: Kind
     metrics: tuple[PanelMetric, ...]
     index: Index = "reports"
-    terms: tuple[Terms, ...] = ()
-    cases: tuple[Case, ...] = ()
+    terms: tuple[TermsBuckets, ...] = ()
+    cases: tuple[ColouredCase, ...] = ()
     has_time_axis: bool = False
     time_field: str = TIME_FIELD
     condition: str = ""
@@ -174,7 +174,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
     height: int = 15
 
 
-class Stack(Struct, frozen=True, kw_only=True):
+class PanelStack(Struct, frozen=True, kw_only=True):
     """Panels of the same width, one below the other, beside other panels."""
 
     panels: tuple[Panel | Drawing, ...]
@@ -206,7 +206,7 @@ class Dashboard(Struct, frozen=True, kw_only=True):
     title: str
     description: str
     controls: tuple[Control, ...]
-    panels: tuple[Panel | Drawing | SavedSearch | Stack, ...]
+    panels: tuple[Panel | Drawing | SavedSearch | PanelStack, ...]
     shows_unconfirmed: bool = False
 
     @property
@@ -221,7 +221,7 @@ class Dashboard(Struct, frozen=True, kw_only=True):
 
     def _leaves(self) -> Iterator[Panel | Drawing | SavedSearch]:
         for panel in self.panels:
-            if isinstance(panel, Stack):
+            if isinstance(panel, PanelStack):
                 yield from panel.panels
             else:
                 yield panel

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kibana import dashboard_model as model
-from kibana.dashboard_model import Control, Dashboard, Json, Panel, PanelMetric, Terms
+from kibana.dashboard_model import Control, Dashboard, Json, Panel, PanelMetric, TermsBuckets
 from kibana.saved_objects import (
     dashboard_object,
     data_view_reference,
@@ -135,7 +135,7 @@ def _ratio(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     yield result, {**inner, "operationType": "math", "params": params, "references": [part, whole]}
 
 
-def _terms(terms: Terms) -> Json:
+def _terms(terms: TermsBuckets) -> Json:
     is_by_key = terms.order_by is None
     params = {
         "size": terms.size,

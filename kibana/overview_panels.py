@@ -10,7 +10,14 @@ from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
 from kibana.cost_drawings import COST_BY_DAY, RESIZES, SAVINGS
-from kibana.dashboard_model import Case, Dashboard, Panel, PanelMetric, Stack, Terms
+from kibana.dashboard_model import (
+    ColouredCase,
+    Dashboard,
+    Panel,
+    PanelMetric,
+    PanelStack,
+    TermsBuckets,
+)
 from kibana.night_drawings import DURATIONS, NIGHTS
 from kibana.run_panels import NEWEST_RUNS
 
@@ -20,7 +27,7 @@ _MEAN_OF_MEANS = (
 )
 _NOTICES_HEIGHT = 11
 
-_TILES: Final = Stack(
+_TILES: Final = PanelStack(
     panels=(
         parts.number("task-count", "Tasks", "Tasks that ended.", parts.TASKS, width=10, height=5),
         parts.number(
@@ -100,10 +107,10 @@ def _notice_bars(
     others = " and ".join(f"not {condition}" for condition in is_kind.values())
     cases = (
         *(
-            Case(label=kind.capitalize(), condition=is_kind[kind], colour=colour)
+            ColouredCase(label=kind.capitalize(), condition=is_kind[kind], colour=colour)
             for kind, colour in by_kind.items()
         ),
-        Case(label="Other", condition=others, colour=colours.SIZE),
+        ColouredCase(label="Other", condition=others, colour=colours.SIZE),
     )
     return parts.bars(
         key,
@@ -157,14 +164,14 @@ _NOTICE_PANELS: Final = (
         parts.LATEST_TASK,
         parts.latest(model.TIME_FIELD, "Time"),
         terms=(
-            Terms(
+            TermsBuckets(
                 field="task.family",
                 label="Family",
                 size=20,
                 order_by=model.BY_COUNT,
                 has_missing_bucket=True,
             ),
-            Terms(field="notice.kind", label="Kind", size=10, order_by=model.BY_COUNT),
+            TermsBuckets(field="notice.kind", label="Kind", size=10, order_by=model.BY_COUNT),
         ),
         index="notices",
         height=_NOTICES_HEIGHT,
@@ -206,8 +213,8 @@ OVERVIEW: Final = Dashboard(
             parts.latest("links.run", "Charts"),
             parts.latest(model.TIME_FIELD, "Latest end"),
             terms=(
-                Terms(field="task.family", label="Family", size=50, order_by=model.BY_COUNT),
-                Terms(field="task.status", label="Outcome", size=5, order_by=model.BY_COUNT),
+                TermsBuckets(field="task.family", label="Family", size=50, order_by=model.BY_COUNT),
+                TermsBuckets(field="task.status", label="Outcome", size=5, order_by=model.BY_COUNT),
             ),
             condition=parts.NOT_SUCCESSFUL,
             height=15,
@@ -273,7 +280,7 @@ RIGHT_SIZING: Final = Dashboard(
     controls=(*parts.PLACE_CONTROLS, parts.FAMILY_CONTROL, parts.QUEUE_CONTROL),
     panels=(
         SAVINGS,
-        Stack(
+        PanelStack(
             panels=(
                 replace(parts.COST_TOTAL, key="sizing-cost", height=7),
                 replace(parts.WASTE_TOTAL, height=8),
@@ -318,7 +325,7 @@ RIGHT_SIZING: Final = Dashboard(
             *_newest_advice(parts.TASKS, parts.highest("usage.gpu.count", "GPUs"))[:-1],
             terms=(
                 parts.FAMILIES,
-                Terms(
+                TermsBuckets(
                     field="task.launch_type",
                     label="Runs on",
                     size=5,

@@ -8,26 +8,28 @@ from typing import Any, Final
 
 from kibana import colours
 from kibana import dashboard_model as model
-from kibana.dashboard_model import Case, Control, Kind, Panel, PanelMetric, Terms
+from kibana.dashboard_model import ColouredCase, Control, Kind, Panel, PanelMetric, TermsBuckets
 
 TASKS: Final = PanelMetric(operation="count_distinct", field="task.id", label="Tasks")
 COST_KNOWN: Final = "cost.usd: *"  # the sum of unknown amounts would be $0.00
 COST: Final = PanelMetric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
-FAMILIES: Final = Terms(field="task.family", label="Family", size=25, order_by=model.BY_COUNT)
+FAMILIES: Final = TermsBuckets(
+    field="task.family", label="Family", size=25, order_by=model.BY_COUNT
+)
 
 # Families of the same name in several accounts or Regions are different families.
 FAMILY_ROWS: Final = (
     FAMILIES,
-    Terms(
+    TermsBuckets(
         field="cloud.account.id",
         label="Account",
         size=10,
         order_by=model.BY_COUNT,
         has_missing_bucket=True,
     ),
-    Terms(
+    TermsBuckets(
         field="cloud.region",
         label="Region",
         size=10,
@@ -57,15 +59,19 @@ OUT_OF_MEMORY: Final = (
 )
 _NEITHER = f"{NOT_SUCCESSFUL} and not {FAILED} and not ({OUT_OF_MEMORY})"
 OUTCOMES: Final = (
-    Case(
+    ColouredCase(
         label="Success",
         condition=f'event.outcome: "success" and not ({OUT_OF_MEMORY})',
         colour=colours.SUCCESS,
     ),
-    Case(label="Failure", condition=f"{FAILED} and not ({OUT_OF_MEMORY})", colour=colours.FAILURE),
-    Case(label="Out of memory", condition=OUT_OF_MEMORY, colour=colours.OUT_OF_MEMORY),
-    Case(label="Stopped", condition=f"{_NEITHER} and {_STOPPED}", colour=colours.STOPPED),
-    Case(label="Unknown", condition=f"{_NEITHER} and not {_STOPPED}", colour=colours.UNKNOWN),
+    ColouredCase(
+        label="Failure", condition=f"{FAILED} and not ({OUT_OF_MEMORY})", colour=colours.FAILURE
+    ),
+    ColouredCase(label="Out of memory", condition=OUT_OF_MEMORY, colour=colours.OUT_OF_MEMORY),
+    ColouredCase(label="Stopped", condition=f"{_NEITHER} and {_STOPPED}", colour=colours.STOPPED),
+    ColouredCase(
+        label="Unknown", condition=f"{_NEITHER} and not {_STOPPED}", colour=colours.UNKNOWN
+    ),
 )
 """Each run has exactly one of these outcomes."""
 

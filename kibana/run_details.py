@@ -34,7 +34,7 @@ _SHOWN_FIELDS: Final = [
 ]
 
 
-def _search() -> Json:
+def _newest_task_search() -> Json:
     """The containers of the task with the newest start, each with its report, else its newest
     checkpoint.
     """
@@ -75,10 +75,10 @@ def _rows_of_batch(name: str, is_measured: str, rows: list[str], is_shown: str) 
     )
 
 
-def _data() -> list[Json]:
+def _data_sources() -> list[Json]:
     containers = vega.search_data(
         "containers",
-        _search(),
+        _newest_task_search(),
         "task",
         [
             vega.formula_transform("bucket", "datum.container.buckets"),
@@ -146,7 +146,7 @@ def _bars(data: str, name: str, value: str, *, start: str, bars: str, unit: str)
     ]
 
 
-def _containers() -> list[Json]:
+def _container_marks() -> list[Json]:
     y = signal(f"{_FIRST_ROW_PX} + (datum.number - 1) * {_CONTAINER_PX}")
     columns = (
         ("CPU mean", 0.69, "datum.cpu.percent", vega.percent_text("datum.cpu.percent.avg")),
@@ -200,7 +200,7 @@ def _containers() -> list[Json]:
     return marks
 
 
-def _spec() -> Json:
+def _drawing_spec() -> Json:
     unmeasured = (
         "length(data('containers')) && !length(data('{0}')) ? 'Not measured in this run' : ''"
     )
@@ -224,13 +224,13 @@ def _spec() -> Json:
             bars=_SIZE_BARS,
             unit="",
         ),
-        *_containers(),
+        *_container_marks(),
     ]
     for data, start in (("time_parts", "0"), ("slowdowns", _SIZES_START)):
         place = {"x": signal(start), "y": {"value": _FIRST_ROW_PX}}
         marks.append(vega.label(None, unmeasured.format(data), place))
     return vega.frame(
-        _data(),
+        _data_sources(),
         marks,
         scales=[
             {
@@ -259,7 +259,7 @@ RUN_DETAILS: Final = Drawing(
         "checkpoint. Droppable is what the kernel can take back: pages of files, mapped or not, "
         "and its own caches."
     ),
-    spec=_spec(),
+    spec=_drawing_spec(),
     width=48,
     height=9,
 )

@@ -48,7 +48,7 @@ _SHOWN_FIELDS: Final = [
 ]
 
 
-def _search() -> Json:
+def _newest_run_search() -> Json:
     """The run with the newest start: its report with its series, and its checkpoints.
 
     A log stream is of one container of one task.
@@ -94,11 +94,11 @@ _IS_KILLED: Final = (
 _ELAPSED: Final = vega.formula_transform("elapsed", "datum.ms / datum.time_unit")
 
 
-def _run() -> Json:
+def _run_of_documents() -> Json:
     """The run, from its report, else from its newest checkpoint."""
     return vega.search_data(
         "run",
-        _search(),
+        _newest_run_search(),
         "run",
         [
             *vega.formula_transforms(
@@ -140,7 +140,7 @@ def _run() -> Json:
     )
 
 
-def _steps() -> Json:
+def _steps_of_series() -> Json:
     """The steps of the run's own series."""
     return vega.derived_data(
         "steps",
@@ -164,7 +164,7 @@ def _steps() -> Json:
     )
 
 
-def _intervals() -> Json:
+def _points_of_checkpoints() -> Json:
     """A point for each checkpoint of a run without series."""
     return vega.derived_data(
         "intervals",
@@ -186,7 +186,7 @@ def _intervals() -> Json:
     )
 
 
-def _data() -> list[Json]:
+def _data_sources() -> list[Json]:
     tiles = vega.derived_data(
         "tiles",
         "run",
@@ -221,7 +221,15 @@ def _data() -> list[Json]:
             "datum.kind == 'step' && !isValid(datum.used_vcpu) && !isValid(datum.used_mb)"
         ),
     )
-    return [_run(), tiles, kill, _steps(), _intervals(), curve, gaps]
+    return [
+        _run_of_documents(),
+        tiles,
+        kill,
+        _steps_of_series(),
+        _points_of_checkpoints(),
+        curve,
+        gaps,
+    ]
 
 
 def _kill_marks(text: str) -> list[Json]:
@@ -302,7 +310,7 @@ def _chart_marks(name: str, field: str, limit: str, colour: str) -> list[Json]:
     ]
 
 
-def _chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: str) -> Json:
+def _curve_chart(name: str, field: str, limit: str, colour: str, *, top: str, unit: str) -> Json:
     """One curve with its limit and its marks, over the elapsed time."""
     group = vega.mark(
         "group",
@@ -394,7 +402,7 @@ def _pointer_areas() -> Json:
     return vega.tooltip_area("curve", tooltip, area)
 
 
-def _spec() -> Json:
+def _drawing_spec() -> Json:
     first = f"{TILES_PX + 8}"
     second = f"{first} + chart + {_GAP_PX}"
     empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
@@ -404,11 +412,11 @@ def _spec() -> Json:
         " : length(data('curve')) ? '' : 'No curve: the run has no measurement'"
     )
     return vega.frame(
-        _data(),
+        _data_sources(),
         [
             *tile_marks(),
-            _chart("cpu", "used_vcpu", "vcpu", _CPU_COLOUR, top=first, unit="'vCPU'"),
-            _chart("memory", "used", "size", _MEMORY_COLOUR, top=second, unit=memory_unit),
+            _curve_chart("cpu", "used_vcpu", "vcpu", _CPU_COLOUR, top=first, unit="'vCPU'"),
+            _curve_chart("memory", "used", "size", _MEMORY_COLOUR, top=second, unit=memory_unit),
             vega.label(None, no_curve, empty, size=14),
         ],
         signals=[
@@ -439,7 +447,7 @@ RUN_CURVES: Final = Drawing(
         "The run's own series, else a point for each checkpoint (of a run that goes on, until "
         "now). Dashed: its size. Grey: no measurement. Select a run by task ID."
     ),
-    spec=_spec(),
+    spec=_drawing_spec(),
     width=48,
     height=22,
 )

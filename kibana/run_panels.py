@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
-from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, Terms
+from kibana.dashboard_model import Dashboard, Panel, PanelMetric, SavedSearch, TermsBuckets
 from kibana.run_details import RUN_DETAILS
 from kibana.run_drawing import RUN_CURVES
 
-_FAMILIES_OF_CHART: Final = Terms(
+_FAMILIES_OF_CHART: Final = TermsBuckets(
     field="task.family", label="Family", size=10, order_by=model.BY_COUNT
 )
 
@@ -207,7 +207,7 @@ GPU: Final = Dashboard(
             parts.LATEST_TASK,
             terms=(
                 parts.FAMILIES,
-                Terms(
+                TermsBuckets(
                     field="task.outcome",
                     label="Outcome",
                     size=10,

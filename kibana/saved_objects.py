@@ -15,8 +15,8 @@ from kibana.dashboard_model import (
     Index,
     Json,
     Panel,
+    PanelStack,
     SavedSearch,
-    Stack,
     kuery,
 )
 
@@ -204,7 +204,7 @@ def dashboard_object(
         **(more_attributes or {}),
         "optionsJSON": to_json({"useMargins": True, "hidePanelTitles": False}),
         "panelsJSON": to_json(panels),
-        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(_search_of(dashboard))},
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(_panel_search_source(dashboard))},
     }
     if not dashboard.shows_unconfirmed:
         panel_references.append(data_view_reference(_FILTER_INDEX, "reports"))
@@ -212,7 +212,7 @@ def dashboard_object(
     return saved_object("dashboard", identity, attributes, [*references, *panel_references])
 
 
-def _search_of(dashboard: Dashboard) -> Json:
+def _panel_search_source(dashboard: Dashboard) -> Json:
     """The search of all panels: a filter that can be switched off leaves unconfirmed runs out."""
     if dashboard.shows_unconfirmed:
         return _NO_SEARCH
@@ -258,7 +258,7 @@ def _placed_panels(
             y = y + row_height
             row_height = 0
         own_y = y
-        for panel in item.panels if isinstance(item, Stack) else (item,):
+        for panel in item.panels if isinstance(item, PanelStack) else (item,):
             height = panel.height
             if is_lens and isinstance(panel, Panel) and panel.kind == "table":
                 height -= _TOOLBAR_HEIGHT

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.aws_clients import bounded_client, open_session
 from profiler.core.ecs_terms import arn_account
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_datetime
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
@@ -36,10 +36,10 @@ from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
     RESERVED_SECONDS,
-    Context,
     DeliveryError,
     ForwarderError,
     InvocationTime,
+    LambdaContext,
     NamedContext,
     RetryBackoff,
     SearchClusterError,
@@ -81,7 +81,7 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.record.batch_detail import JobDetail
     from profiler.record.batch_job import BatchJob
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
-    from profiler.schedules.schedule_model import ClusterTasks, Schedule
+    from profiler.schedules.schedule_model import ReadTasks, Schedule
 
 # The documents of lines contain no cycles: with Python's own limit of 700, the collector takes a
 # seventh of the time of forward_logs to find none.
@@ -104,7 +104,7 @@ _EXPORT_SECONDS = 5.0
 _LISTED_NS = 3 * NS_PER_DAY
 
 
-def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+def forward_logs(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, object]:
     """CloudWatch Logs subscription, or a Kinesis data stream: index reports and notices, and
     send the notices.
 
@@ -123,7 +123,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     return asdict(_line_forwarder(context).forward_payload(payload))
 
 
-def _line_forwarder(context: Context) -> LineForwarder:
+def _line_forwarder(context: LambdaContext) -> LineForwarder:
     gc.set_threshold(_NEW_OBJECTS_TO_COLLECT)
     notices = _task_notices(context)
     settings = _with_monitor_tasks(_settings())
@@ -137,13 +137,13 @@ def _line_forwarder(context: Context) -> LineForwarder:
     )
 
 
-def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+def task_stopped(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, object]:
     """EventBridge "ECS Task State Change": complete the run's document and post a notice.
 
     Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises
     ForwarderError if Lambda must retry the event.
     """
-    if mapping(event).get("source") == "aws.batch":  # a rule of the stack sends both here
+    if mapping_or_empty(event).get("source") == "aws.batch":  # a rule of the stack sends both here
         return batch_job_changed(event, context)
     task = parse_stopped_task(event)
     if task is None:
@@ -154,27 +154,27 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task.unusable:
         names = ", ".join(task.unusable)
         _warn(f"The event of task {task.id} has values that cannot be used: {names}.")
-    handler = TaskStoppedHandler(_InvocationAccount(context), _Outputs(context))
+    handler = TaskStoppedHandler(_InvocationAccount(context), _InvocationOutputs(context))
     return asdict(handler.handle(task))
 
 
-def batch_job_changed(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+def batch_job_changed(event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, object]:
     """EventBridge "Batch Job State Change" and "Batch Job Queue Blocked": one message a job.
 
     Returns ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``. Raises
     ForwarderError if Lambda must retry the event.
     """
     # Seldom needed.
-    from profiler.forwarder.job_changed import JobChangedHandler, JobResult
+    from profiler.forwarder.job_changed import HandledJob, JobChangedHandler
     from profiler.record.batch_detail import parse_job_event
 
     changed = parse_job_event(event)
     if changed is None:
-        return asdict(JobResult())
+        return asdict(HandledJob())
     configure_library_logging()
-    jobs = _jobs()
+    jobs = _job_reader()
     handler = JobChangedHandler(
-        outputs=_Outputs(context),
+        outputs=_InvocationOutputs(context),
         list_failed=jobs.failed_children,
         definition=jobs.describe_definition,
         start_again=partial(_submit_again, context),
@@ -182,7 +182,7 @@ def batch_job_changed(event: Mapping[str, Any], context: Context) -> Mapping[str
     return asdict(handler.handle(changed))
 
 
-def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
+def _submit_again(context: LambdaContext, job: "JobDetail") -> MemoryRetry | None:
     """Submit a job that was killed for memory again; None if it must not be."""
     if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
         return None
@@ -194,7 +194,7 @@ def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
         # One attempt of a submission: after a lost answer, botocore's next one would be a second
         # job.
         aws=lambda: JobAwsClients(
-            _client("batch"), _client("batch", None, 1), _client("ecs"), _schedules()
+            _client("batch"), _client("batch", None, 1), _client("ecs"), _schedule_reader()
         ),
         remember=_idempotently(context),
         begin=None if table is None else partial(run_idempotently, table, EndlessLambdaContext()),
@@ -206,13 +206,13 @@ def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
 
 def _named_job(job: "BatchJob") -> "BatchJob":
     """The job of a task with its name and its definition, which ECS does not know."""
-    return _jobs().with_batch_names(job)
+    return _job_reader().with_batch_names(job)
 
 
 class _InvocationAccount:
     """The account of a stopped task, in an invocation."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: LambdaContext) -> None:
         self._context = context
         self._budget = InvocationTime(context)
 
@@ -235,9 +235,11 @@ class _InvocationAccount:
 
         retries = TaskRetrier(
             *function_settings.read_retry_settings(os.environ),
-            aws=lambda: (_client("ecs"), _schedules()),
+            aws=lambda: (_client("ecs"), _schedule_reader()),
             family=lambda: (
-                _families(self._budget.remaining_seconds() / 4) if _settings().has_cluster else None
+                _family_reader(self._budget.remaining_seconds() / 4)
+                if _settings().has_cluster
+                else None
             ),
             remember=_idempotently(self._context),
             now=lambda: datetime.now(UTC),
@@ -250,10 +252,10 @@ class _InvocationAccount:
 class _InvocationIndex:
     """The search cluster, in an invocation."""
 
-    def __init__(self, context: Context, settings: ForwarderSettings) -> None:
+    def __init__(self, context: LambdaContext, settings: ForwarderSettings) -> None:
         self.settings = settings
         self._context = context
-        self._cluster = _cluster(settings)
+        self._cluster = _search_cluster(settings)
 
     def find_report(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         budget = InvocationTime(self._context)
@@ -261,7 +263,7 @@ class _InvocationIndex:
 
     def deliver(self, documents: Sequence[Document]) -> delivery.DeliveryResult:
         with_savings = _with_savings(documents, self._context)
-        return _written(self._cluster, _index_budget(self._context), with_savings)
+        return _write_documents(self._cluster, _index_budget(self._context), with_savings)
 
     def search_attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 4
@@ -272,19 +274,19 @@ class _InvocationIndex:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
             return None
-        return _families(left_seconds).compare_with_family(ended)
+        return _family_reader(left_seconds).compare_with_family(ended)
 
 
-class _Outputs:
+class _InvocationOutputs:
     """The channels, the cluster, the export and the function's log, in an invocation."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: LambdaContext) -> None:
         self._context = context
 
     def settings(self) -> NoticeSettings:
         return function_settings.read_notice_settings(os.environ)
 
-    def index(self) -> _InvocationIndex | None:
+    def document_index(self) -> _InvocationIndex | None:
         settings = _settings()
         return _InvocationIndex(self._context, settings) if settings.has_cluster else None
 
@@ -304,18 +306,18 @@ class _Outputs:
         _warn(sentence)
 
 
-def _families(left_seconds: float) -> FamilyRunReader:
+def _family_reader(left_seconds: float) -> FamilyRunReader:
     settings = _settings()
     timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
     return FamilyRunReader(
-        cluster=_cluster(settings),
+        cluster=_search_cluster(settings),
         prefix=settings.indices.prefix,
         timeout_seconds=timeout_seconds,
         now=datetime.now(UTC),
     )
 
 
-def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+def watch_schedules(_event: Mapping[str, Any], context: LambdaContext) -> Mapping[str, object]:
     """Every few minutes: alert to missed, late, overlapping and slow runs of schedules.
 
     Returns the numbers of schedules, of those whose due times are unknown, and of the new notices
@@ -343,7 +345,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     watch = ScheduleWatch(
         schedules=partial(_watched_schedules, reading),
         tasks=partial(_started_by_schedules, reading),
-        remember=tasks.add,
+        remember=tasks.remember_tasks,
         rules=rules,
         reasons=MissedReasonFinder(_client, pause=whole.sleep, warn=_warn),
         usual=partial(_usual_durations, storing) if _has_cluster() else None,
@@ -369,7 +371,7 @@ def _watched_schedules(budget: InvocationTime) -> "FoundSchedules":
     # As in watch_schedules.
     from profiler.aws_account.scheduled_machines import read_machine_schedules
 
-    found = _schedules().read_timed_schedules(
+    found = _schedule_reader().read_timed_schedules(
         lambda: budget.remaining_seconds() > 0, with_jobs=True, with_machines=True
     )
     machines = read_machine_schedules(
@@ -386,13 +388,13 @@ def _watched_schedules(budget: InvocationTime) -> "FoundSchedules":
 
 def _started_by_schedules(
     budget: InvocationTime, arn: str, schedules: "Sequence[Schedule]", now_ns: int
-) -> "ClusterTasks":
+) -> "ReadTasks":
     """What these schedules started in a cluster, in a queue of AWS Batch or of a state machine."""
     # As in watch_schedules.
     from profiler.aws_account.scheduled_machines import read_executions
     from profiler.aws_account.started_tasks import read_clusters
     from profiler.aws_account.submitted_jobs import read_queues
-    from profiler.schedules.schedule_model import ClusterTasks
+    from profiler.schedules.schedule_model import ReadTasks
 
     if any(schedule.is_of_machine for schedule in schedules):
         return read_executions(_client, schedules, now_ns, now_ns - _LISTED_NS)[arn]
@@ -406,13 +408,13 @@ def _started_by_schedules(
         since_ns=now_ns - _LISTED_NS,
         may_continue=lambda: budget.remaining_seconds() > 0,
     )
-    return queues.get(arn, ClusterTasks())
+    return queues.get(arn, ReadTasks())
 
 
 def _usual_durations(
     budget: InvocationTime, families: Collection[str], place: str
 ) -> FamilyDurations:
-    return _families(budget.remaining_seconds()).read_usual_durations(families, place)
+    return _family_reader(budget.remaining_seconds()).read_usual_durations(families, place)
 
 
 def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[str, object]:
@@ -481,7 +483,7 @@ def _night_message(
         )
     else:
         cluster = NightReader(
-            cluster=_cluster(searched),
+            cluster=_search_cluster(searched),
             prefix=searched.indices.prefix,
             account_id=arn_account(context.invoked_function_arn),
             region=searched.region,
@@ -508,7 +510,7 @@ def _night_message(
     )
 
 
-def _printed_runs(period: "NightPeriod", context: Context) -> "PrintedRuns":
+def _printed_runs(period: "NightPeriod", context: LambdaContext) -> "PrintedRuns":
     """What `task_stopped` has printed of the period. Raises ReadError."""
     from profiler.forwarder.ended_lines import EndedLineReader
 
@@ -542,7 +544,7 @@ def _searched_night(
     return runs, missed, history
 
 
-def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "NightSaving":
+def _night_saving(history: "FamilyHistory", now_ns: int, context: LambdaContext) -> "NightSaving":
     """What `taskdef resize` would save, of the families with the largest savings; nothing if no
     last run recommends a cheaper size.
     """
@@ -564,7 +566,7 @@ def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "N
     budget = ReadBudget(lambda: reading.remaining_seconds() > 0)
     sizes = NightSavingPlanner(
         cluster=BudgetedSearchCluster(
-            cluster=_cluster(settings), budget=budget, timeout_seconds=whole_seconds / 5
+            cluster=_search_cluster(settings), budget=budget, timeout_seconds=whole_seconds / 5
         ),
         prefix=settings.indices.prefix,
         open_client=budget.clients_with_counted_calls(bounded_client),
@@ -584,7 +586,9 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
-    for rejected in delivery.deliver_documents(_cluster(settings), budget, [document]).rejected:
+    for rejected in delivery.deliver_documents(
+        _search_cluster(settings), budget, [document]
+    ).rejected:
         raise DeliveryError(
             f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}"
         )
@@ -592,7 +596,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
 
 def _index_documents(
     settings: ForwarderSettings,
-    context: Context,
+    context: LambdaContext,
     notices: RunningTaskNotices,
     documents: Sequence[Document],
 ) -> delivery.DeliveryResult:
@@ -603,10 +607,10 @@ def _index_documents(
     if not settings.has_cluster and all(document.notice for document in documents):
         return delivery.DeliveryResult(indexed=0)
     budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
-    return _written(_cluster(settings), budget, _with_savings(documents, context))
+    return _write_documents(_search_cluster(settings), budget, _with_savings(documents, context))
 
 
-def _written(
+def _write_documents(
     cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]
 ) -> delivery.DeliveryResult:
     """Write the documents, and say if the indices of their runs were not searched as a whole, or
@@ -635,17 +639,17 @@ def _written(
     return delivered
 
 
-def _with_savings(documents: Sequence[Document], context: Context) -> Sequence[Document]:
+def _with_savings(documents: Sequence[Document], context: LambdaContext) -> Sequence[Document]:
     """Add the savings of a month, if there is time to look the families' runs up."""
     left_seconds = InvocationTime(context).remaining_seconds() / 10
     if left_seconds < 1:
         return documents
     return _rates().documents_with_monthly_savings(
-        documents, lambda: _families(left_seconds), time.time_ns()
+        documents, lambda: _family_reader(left_seconds), time.time_ns()
     )
 
 
-def _task_notices(context: Context) -> RunningTaskNotices:
+def _task_notices(context: LambdaContext) -> RunningTaskNotices:
     whole = InvocationTime(context)
 
     @cache
@@ -679,7 +683,7 @@ def _known_peaks(
     left_seconds = whole.remaining_seconds() / 10
     if not wanted or not _has_cluster() or left_seconds < 1:
         return {}
-    return _peaks().known_peaks(wanted, lambda: _families(left_seconds), time.time_ns())
+    return _peaks().known_peaks(wanted, lambda: _family_reader(left_seconds), time.time_ns())
 
 
 def _known_ends(whole: InvocationTime, runs: Sequence[str]) -> Mapping[str, datetime]:
@@ -690,12 +694,12 @@ def _known_ends(whole: InvocationTime, runs: Sequence[str]) -> Mapping[str, date
     settings = _settings()
     searched = f"{settings.indices.prefix}-reports-*"
     try:
-        return _cluster(settings).ends_of_runs(searched, runs, left_seconds)
+        return _search_cluster(settings).ends_of_runs(searched, runs, left_seconds)
     except ForwarderError:  # a notice too many is better than none
         return {}
 
 
-def _index_budget(context: Context) -> InvocationTime:
+def _index_budget(context: LambdaContext) -> InvocationTime:
     """Return the search cluster's time: without 20 s for the notice, or half if less than 40 s
     are left.
     """
@@ -705,7 +709,7 @@ def _index_budget(context: Context) -> InvocationTime:
     return InvocationTime(context, reserved_seconds=max(0.0, notice_seconds - RESERVED_SECONDS))
 
 
-def _notice_budget(context: Context) -> InvocationTime:
+def _notice_budget(context: LambdaContext) -> InvocationTime:
     """Return the time for notices, without the time of the export."""
     if not function_settings.has_export_address(os.environ):
         return InvocationTime(context)
@@ -713,7 +717,7 @@ def _notice_budget(context: Context) -> InvocationTime:
     return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds / 4))
 
 
-def _export(ended: EndedTask, context: Context) -> None:
+def _export(ended: EndedTask, context: LambdaContext) -> None:
     """Export the run, if a target is configured. What fails goes into the queue."""
     if not function_settings.has_export_address(os.environ):
         return
@@ -745,7 +749,7 @@ def _keep_unexported(queue_url: str, failures: Sequence[delivery.FailedItem]) ->
     delivery.send_failures(queue_url, _client("sqs"), failures)
 
 
-def _idempotently(context: Context) -> "partial[Any]":
+def _idempotently(context: LambdaContext) -> "partial[Any]":
     return partial(run_idempotently, function_settings.read_key_table(os.environ), context)
 
 
@@ -764,7 +768,7 @@ def _has_cluster() -> bool:
         return True
 
 
-def _definition_wait(context: Context) -> Callable[[], bool]:
+def _definition_wait(context: LambdaContext) -> Callable[[], bool]:
     """Return the wait for a throttled task definition, which leaves the time for everything
     else.
     """
@@ -792,7 +796,7 @@ _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 
 @cache
-def _jobs() -> "BatchJobReader":
+def _job_reader() -> "BatchJobReader":
     # Only for jobs of AWS Batch.
     from profiler.aws_account.batch_jobs import BatchJobReader
 
@@ -802,7 +806,7 @@ def _jobs() -> "BatchJobReader":
 
 
 @cache
-def _schedules() -> "ScheduleReader":
+def _schedule_reader() -> "ScheduleReader":
     # As in watch_schedules, and only for a retry.
     from profiler.aws_account.schedule_reader import ScheduleReader
 
@@ -865,7 +869,7 @@ def _print_line(line: str) -> None:
     print(line)  # noqa: T201  Lambda copies standard output to the function's log
 
 
-def _cluster(settings: ForwarderSettings) -> SearchCluster:
+def _search_cluster(settings: ForwarderSettings) -> SearchCluster:
     """Return the search cluster's client.
 
     Invocations share it as long as the credentials are the same.

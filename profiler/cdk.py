@@ -88,7 +88,7 @@ class TaskMonitor:
         group = self._log_group
         if group is None and not log_options:
             group = logs.LogGroup(task_definition, f"{_ID}LogGroup")
-        monitor = self._monitor(batch, log_options, group)
+        monitor = self._monitor_container(batch, log_options, group)
         if group is not None:
             logging = ecs.LogDrivers.aws_logs(log_group=group, stream_prefix=DEFAULT_STREAM_PREFIX)
         else:
@@ -97,7 +97,7 @@ class TaskMonitor:
             )
             if calls_cloudwatch_logs(environment_of(monitor)):
                 _allow_put(task_definition, batch, log_options)
-        self._add(task_definition, batch, logging, monitor)
+        self._add_monitor_container(task_definition, batch, logging, monitor)
 
     def _batch_of(self, task_definition: ecs.TaskDefinition) -> ecs.ContainerDefinition:
         name = self._container
@@ -112,7 +112,7 @@ class TaskMonitor:
             )
         return batch
 
-    def _monitor(
+    def _monitor_container(
         self,
         batch: ecs.ContainerDefinition,
         log_options: Mapping[str, str],
@@ -138,9 +138,9 @@ class TaskMonitor:
             own_log=own_log,
             stacks=self._stacks,
             settings=settings,
-        ).definition()
+        ).container_definition()
 
-    def _add(
+    def _add_monitor_container(
         self,
         task_definition: ecs.TaskDefinition,
         batch: ecs.ContainerDefinition,

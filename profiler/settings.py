@@ -85,7 +85,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
 
 
-class Value(Struct, frozen=True):
+class SettingValue(Struct, frozen=True):
     """The values of a setting: the function that parses one, and which ones it expects.
 
     The function raises ValueError or KeyError.
@@ -104,7 +104,7 @@ class Setting(Struct, frozen=True):
 
     name: str
     default: Any
-    value: Value
+    value: SettingValue
     help: str
     scope: Scope | Literal["both"] = "both"
     instance_default: Any = None
@@ -142,56 +142,58 @@ def _parse_instance_prices(text: str) -> tuple[tuple[str, float], ...]:
     return tuple(prices)
 
 
-def _number(
+def _number_value(
     minimum: float,
     maximum: float,
     what: str = "a number of seconds",
     kind: Callable[[str], float] = float,
-) -> Value:
+) -> SettingValue:
     def parse(text: str) -> float:
         number = kind(text)
         if not minimum <= number <= maximum:  # nor NaN
             raise ValueError
         return number
 
-    return Value(parse, f"{what} from {minimum:g} to {maximum}")
+    return SettingValue(parse, f"{what} from {minimum:g} to {maximum}")
 
 
-def _word_value(literal: object) -> Value:
+def _word_value(literal: object) -> SettingValue:
     """One of the words of a literal type, in any case."""
     words = get_args(literal)
     by_text = dict(zip(words, words, strict=True))
     return _choice_value(by_text, f"{', '.join(words[:-1])} or {words[-1]}")
 
 
-def _choice_value(by_text: Mapping[str, Any], expected: str) -> Value:
-    return Value(lambda text: by_text[text.lower()], expected)
+def _choice_value(by_text: Mapping[str, Any], expected: str) -> SettingValue:
+    return SettingValue(lambda text: by_text[text.lower()], expected)
 
 
-_TEXT = Value()
-_NAMES = Value(_parse_names)
-_PRICE = Value(_parse_price, "a price in USD")
-_INSTANCES = Value(_parse_instance_prices, "a list of prices in USD like m5.large=0.096,…")
-_GPU_UUIDS = Value(_parse_gpu_uuids, "a comma-separated list like GPU-…,GPU-…")
+_TEXT = SettingValue()
+_NAMES = SettingValue(_parse_names)
+_PRICE = SettingValue(_parse_price, "a price in USD")
+_INSTANCES = SettingValue(_parse_instance_prices, "a list of prices in USD like m5.large=0.096,…")
+_GPU_UUIDS = SettingValue(_parse_gpu_uuids, "a comma-separated list like GPU-…,GPU-…")
 _TAGS = _choice_value({"true": True, "false": False, "off": False}, "true or false")
 _EMF = _choice_value(
     {"true": "report", "live": "live", "false": "off", "off": "off"}, "true, live or false"
 )
-_POINTS = _number(0, MAX_SERIES_POINTS, "a whole number", int)
+_POINTS = _number_value(0, MAX_SERIES_POINTS, "a whole number", int)
 _SWITCH = _word_value(Switch)
 
 # In the order of the help. A help text ends with the default in parentheses.
 SETTINGS: tuple[Setting, ...] = (
     Setting("container", None, _TEXT, "the batch container (the only other one)"),
-    Setting("interval_seconds", 1.0, _number(0.02, _MAX_SECONDS), "sampling period ({:g})"),
+    Setting("interval_seconds", 1.0, _number_value(0.02, _MAX_SECONDS), "sampling period ({:g})"),
     Setting(
         "checkpoint_seconds",
         60.0,
-        _number(0, _MAX_SECONDS),
+        _number_value(0, _MAX_SECONDS),
         "period of checkpoints, 0 = none ({:g})",
         instance_default=0.0,  # the lines of all tasks would be in the monitor's stream
     ),
-    Setting("stop_seconds", 25.0, _number(1, _MAX_SECONDS), "time limit after SIGTERM ({:g})"),
+    Setting(
+        "stop_seconds", 25.0, _number_value(1, _MAX_SECONDS), "time limit after SIGTERM ({:g})"
+    ),
     Setting("log_group", None, _TEXT, "log group of the report (the batch's)"),
     Setting("log_stream", None, _TEXT, "log stream of the report (the batch's)"),
     Setting(
@@ -204,10 +206,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "stuck_minutes",
         30.0,
-        _number(0, 1440, "a number of minutes"),
+        _number_value(0, 1440, "a number of minutes"),
         "idle minutes until stuck, 0 = never ({:g})",
     ),
-    Setting("expected_seconds", None, _number(0.01, 31_536_000), "seconds until overdue (none)"),
+    Setting(
+        "expected_seconds", None, _number_value(0.01, 31_536_000), "seconds until overdue (none)"
+    ),
     Setting("tags", default=False, value=_TAGS, help="true: record the task's tags (false)"),
     Setting("gpu", "auto", _SWITCH, "auto, on, off ({})"),
     Setting("gpu_uuids", (), _GPU_UUIDS, "the batch's GPUs (all visible ones)"),
@@ -224,7 +228,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "prometheus_port",
         None,
-        _number(1, 65_535, "a port number", int),
+        _number_value(1, 65_535, "a port number", int),
         "live metrics for Prometheus (off)",
         "task",
     ),

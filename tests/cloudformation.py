@@ -257,7 +257,9 @@ def deploy(name: str = "tp", **parameters: str) -> Stack:
         filters = GroupFilters(name, boto3.client, pytest.fail)
         wanted = filters.select_groups(filter(None, values["LogGroups"].split(",")), are_given=True)
         delivery = delivery_of_stack_values(values, read_forwarder(boto3.client, name))
-        failures = filters.carry_out(filters.plan(wanted, (), delivery), delivery, FakeClock(), str)
+        failures = filters.carry_out(
+            filters.plan_filters(wanted, (), delivery), delivery, FakeClock(), str
+        )
         assert not failures
     return stack
 

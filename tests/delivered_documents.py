@@ -21,6 +21,6 @@ def of_report() -> Document:
 
 def of_event() -> Document:
     stopped = task()
-    end = end_of_event(stopped, stopped.container("batch"))
+    end = end_of_event(stopped, stopped.container_or_name_only("batch"))
     (made,) = event_documents(run_of(task=stopped, end=end, container="batch"), SETTINGS)
     return made

@@ -66,8 +66,8 @@ def run_of(
     event = run_event_of_task(
         task,
         end,
-        task.container(container or ""),
-        task.container(MONITOR_NAME),
+        task.container_or_name_only(container or ""),
+        task.container_or_name_only(MONITOR_NAME),
         log=more.get("log"),
         resized_from=resized_from,
     )

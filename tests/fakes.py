@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from profiler.collectors.stacks.py_spy import Dump, PySpy
+from profiler.collectors.stacks.py_spy import ProcessStacks, PySpy
 from profiler.core.background_call import BackgroundCall
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
@@ -168,11 +168,11 @@ class FakeStackReader(PySpy):
     Keeps the processes it was asked for.
     """
 
-    dumped: Dump
+    dumped: ProcessStacks
     failures: list[str] = field(default_factory=list)
     on_dump: Callable[[], object] = lambda: None
     asked: list[int] = field(default_factory=list)
-    recorded: Dump = field(default_factory=Dump)
+    recorded: ProcessStacks = field(default_factory=ProcessStacks)
     recordings: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
     on_record: Callable[[int], object] = lambda _: None
     is_installed: bool = True
@@ -185,12 +185,14 @@ class FakeStackReader(PySpy):
     def start(self) -> None:
         self.pid = 4242
 
-    def dump(self, pid: int) -> Dump:
+    def dump_stacks(self, pid: int) -> ProcessStacks:
         self.asked.append(pid)
         self.on_dump()
-        return Dump(failure=self.failures.pop(0)) if self.failures else self.dumped
+        return ProcessStacks(failure=self.failures.pop(0)) if self.failures else self.dumped
 
-    def record(self, pids: Sequence[int], seconds: int, rate_hz: int) -> tuple[Dump, ...]:
+    def record_stacks(
+        self, pids: Sequence[int], seconds: int, rate_hz: int
+    ) -> tuple[ProcessStacks, ...]:
         self.recordings.append((tuple(pids), seconds, rate_hz))
         self.on_record(seconds)
         return tuple(self.recorded for _ in pids)

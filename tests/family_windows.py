@@ -11,12 +11,12 @@ from profiler.record.record_model import Report
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_decision import decide_on_resize
-from profiler.sizing.resize_policy import Resize, ResizePolicy
+from profiler.sizing.resize_policy import ResizeDecision, ResizePolicy
 from profiler.sizing.run_facts import RunFacts, run_facts_of
-from profiler.sizing.sized_revision import Circumstances, SizedRevision
+from profiler.sizing.sized_revision import FamilyCircumstances, SizedRevision
 from profiler.sizing.window_advice import WindowAdvice
 
-NOWHERE = Circumstances()
+NOWHERE = FamilyCircumstances()
 
 
 def window_of(
@@ -81,8 +81,8 @@ def lately(reports: Iterable[Report], now_ns: int) -> list[Report]:
 def decision_on(
     window: FamilyWindow,
     revision: SizedRevision,
-    circumstances: Circumstances = NOWHERE,
+    circumstances: FamilyCircumstances = NOWHERE,
     **policy: Any,
-) -> Resize:
+) -> ResizeDecision:
     advised = WindowAdvice(window, ResizePolicy(**policy), PriceOverrides())
     return decide_on_resize(advised, revision, circumstances)

@@ -8,7 +8,7 @@ from functools import cache, partial
 import pynvml
 from msgspec import Struct
 
-from profiler.collectors.nvidia.gpu_usage import LatestGpu
+from profiler.collectors.nvidia.gpu_usage import GpuSoFar
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.record.record_model import Record, Report
 from tests.fakes import seconds
@@ -32,7 +32,7 @@ class PlayedCase(Struct, frozen=True, kw_only=True):
     """A run: its report, and what Prometheus reads at its end."""
 
     report: Report
-    live: tuple[LatestGpu, ...]
+    live: tuple[GpuSoFar, ...]
 
 
 def hidden(tape: str = "burn-half", after: float = 3.0, *, place: int = 0) -> OtherProgram:

@@ -152,7 +152,9 @@ class LookedRun:
         record = Record(
             task_id="t", container=Container(name="c"), metrics=metrics, sampling=sampling
         )
-        return with_activity(record, self.account.activity(metrics.duration_ms, seconds(self.cpu)))
+        return with_activity(
+            record, self.account.activity_so_far(metrics.duration_ms, seconds(self.cpu))
+        )
 
     @property
     def breakdown(self) -> TimeBreakdown:

@@ -93,9 +93,9 @@ class FakeDevices:
 
     def take_readings(self, _batch: str, into: DeviceReadings) -> None:
         for percent, gibibytes in ((20, 1), (self._clock.now_ns / seconds(1), 3)):
-            into.gpu_percent.add(percent)
-            into.gpu_memory_bytes.add(gibibytes * 1024 * MIB)
-        into.neuron_percent.add(7)
+            into.gpu_percent.add_reading(percent)
+            into.gpu_memory_bytes.add_reading(gibibytes * 1024 * MIB)
+        into.neuron_percent.add_reading(7)
 
 
 class FakeMonitor:

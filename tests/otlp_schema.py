@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from profiler.otlp.otlp_encoding import Signal, encode
+from profiler.otlp.otlp_encoding import Signal, encode_export_request
 from profiler.otlp.run_signals import ExportedRun, signals_of
 
 REQUESTS: dict[Signal, type[ProtobufMessage]] = {
@@ -92,8 +92,11 @@ def check(run: ExportedRun) -> None:
     """Both encodings of all signals are what the published schema makes of them, and equal."""
     signals = signals_of(run)
     for signal, message in signals.items():
-        as_json = read_json(signal, encode(signal, message, "http/json"))
-        assert read_protobuf(signal, encode(signal, message, "http/protobuf")) == as_json
+        as_json = read_json(signal, encode_export_request(signal, message, "http/json"))
+        assert (
+            read_protobuf(signal, encode_export_request(signal, message, "http/protobuf"))
+            == as_json
+        )
         assert without_defaults(message) == without_defaults(as_json)
     resources = [next(iter(message.values()))[0]["resource"] for message in signals.values()]
     assert all(resource == resources[0] for resource in resources)

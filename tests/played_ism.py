@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.core.json_fields import field_at, integer, mapping, mappings
+from profiler.core.json_fields import field_at, integer_or_none, mapping_or_empty, mappings_in_list
 from profiler.search_setup.cluster_requests import Method, SearchServer, ServerResponse
 from profiler.search_setup.template_install import setup_files
 
@@ -231,14 +231,22 @@ class PlayedIsm:
         """
         self._send("POST", f"/{name}/_refresh")
         response = self._server.request("GET", f"/{name}/_stats/segments?level=shards")
-        assert response.ok, response
-        index = mapping(mapping(mapping(response.body).get("indices")).get(name))
-        copies = [copy for one in mapping(index.get("shards")).values() for copy in mappings(one)]
-        return max((integer(field_at(copy, "segments.count")) or 0 for copy in copies), default=0)
+        assert response.is_success, response
+        index = mapping_or_empty(
+            mapping_or_empty(mapping_or_empty(response.body).get("indices")).get(name)
+        )
+        copies = [
+            copy
+            for one in mapping_or_empty(index.get("shards")).values()
+            for copy in mappings_in_list(one)
+        ]
+        return max(
+            (integer_or_none(field_at(copy, "segments.count")) or 0 for copy in copies), default=0
+        )
 
     def _send(self, method: Method, path: str, body: object | None = None) -> None:
         response = self._server.request(method, path, body)
-        assert response.ok, response
+        assert response.is_success, response
 
     def _delete_index(self, name: str) -> None:
         self._delete(name)

@@ -136,7 +136,7 @@ class PlayedTape:
         finished_ns = started_ns + seconds(self.tape.seconds)
         if not self._as_batch:
             self.clock.now_ns = started_ns
-            self.collector.begin()
+            self.collector.begin_command()
             self.clock.now_ns += seconds(self._delay)
         next_tick_ns = self.clock.now_ns
         has_begun = not self._as_batch
@@ -149,7 +149,7 @@ class PlayedTape:
             next_ns = min(self.collector.quick.next_ns(self.clock.now_ns), next_tick_ns)
             self.clock.now_ns = min(max(next_ns, self.clock.now_ns + 1), finished_ns)
         self.clock.now_ns = finished_ns + seconds(0.02)
-        self.collector.tick(is_complete=True)
+        self.collector.take_reading(is_complete=True)
         return self._record(started_ns, finished_ns)
 
     def _begin_batch(self, started_ns: int) -> None:
@@ -163,7 +163,7 @@ class PlayedTape:
         if self.clock.now_ns < next_tick_ns:
             self.collector.quick.read()
             return next_tick_ns
-        self.collector.tick()
+        self.collector.take_reading()
         while next_tick_ns <= self.clock.now_ns:
             next_tick_ns += seconds(1)
         return next_tick_ns

@@ -63,8 +63,12 @@ class FakeExitWaiter(ProcessExitWaiter):
 
 def fake_source(read: Callable[[], Any]) -> Any:
     """A source that reads by a function of the test."""
+
+    def read_now(*_arguments: object) -> Any:
+        return read()
+
     return SimpleNamespace(
-        read=lambda *_arguments: read(), close=lambda: None, events_descriptor=42
+        read_snapshot=read_now, read_counters=read_now, close=lambda: None, events_descriptor=42
     )
 
 

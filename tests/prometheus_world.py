@@ -50,5 +50,5 @@ class ScrapedTask(PlayedMonitor):
         for _ in range(ticks):
             self.clock.advance(1)
             self.sampler.tick(())
-            snapshot = self.builder.take()
+            snapshot = self.builder.take_snapshot()
         return snapshot

@@ -118,7 +118,7 @@ def evidence_of(
     """The evidence of the only family of these reports."""
     families = FamilyRunCollector(last, on_fargate)
     for one in reports:
-        families.add(one)
+        families.add_run(one)
     (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     return evidence

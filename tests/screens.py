@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.cli.history_command import _json_line, table_lines
-from profiler.cli.recommend_command import _table
+from profiler.cli.history_command import _json_line, run_table_lines
+from profiler.cli.recommend_command import _recommendation_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
-from profiler.cli.terminal.end_page import EndView, end_lines
+from profiler.cli.terminal.end_page import EndView, end_page_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.core.ecs_terms import is_of_aws_batch
@@ -37,7 +37,7 @@ from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.advice import advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
 from tests.bus_events import mail_of
@@ -114,21 +114,21 @@ def show_with_advice(report: Report) -> str:
 def end(report: Report) -> str:
     view = EndView(width=1000, now_ns=now_ns(report), max_lines=40)
     without = replace(report, record=replace(report.record, series=None))
-    return "\n".join(texts(end_lines(without, (), view)))
+    return "\n".join(texts(end_page_lines(without, (), view)))
 
 
 def end_with_curves(report: Report) -> str:
     view = EndView(width=1000, now_ns=now_ns(report), max_lines=40)
-    return "\n".join(texts(end_lines(report, (), view)))
+    return "\n".join(texts(end_page_lines(report, (), view)))
 
 
 def history(report: Report) -> str:
-    return "\n".join(texts(table_lines([past_run(report)], None)))
+    return "\n".join(texts(run_table_lines([past_run(report)], None)))
 
 
 def recommend(report: Report) -> str:
-    advice = advise_on_size(evidence_of([report]), Policy(), PriceOverrides())
-    return "\n".join(texts(_table([advice], [advice], 1000, with_sizes=False)))
+    advice = advise_on_size(evidence_of([report]), SizePolicy(), PriceOverrides())
+    return "\n".join(texts(_recommendation_lines([advice], [advice], 1000, with_sizes=False)))
 
 
 def page_row(report: Report) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ class ScriptedSource(NvmlSource):
         self.release.set()
         self.called = threading.Event()
 
-    def read(self, *, counters: bool) -> DriverReading | Unavailable:
+    def read_all_gpus(self, *, counters: bool) -> DriverReading | Unavailable:
         self.counters_read.append(counters)
         self.called.set()
         self.release.wait()

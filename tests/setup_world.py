@@ -11,7 +11,11 @@ from typing import Any, Final, TypeAlias
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
-from profiler.cli.setup.deployment_output import DeploymentOutput, deploy, remove
+from profiler.cli.setup.deployment_output import (
+    DeploymentOutput,
+    delete_forwarder,
+    deploy_forwarder,
+)
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import CHANGE_SET, STACK_ID, FakeCloudFormation, of_stack
 from tests.nth_calls import NthCallFails
@@ -240,11 +244,11 @@ def forwarder_zip(folder: Path) -> str:
 
 def deployed(calls: NthCallFails, zip_file: str) -> int:
     request = DeploymentRequest(name="tp", zip_file=zip_file, secrets=SECRETS, settings=NEW_VALUES)
-    return deploy(request, calls.open, None, APPLY)
+    return deploy_forwarder(request, calls.open, None, APPLY)
 
 
 def removed(calls: NthCallFails, _zip_file: str) -> int:
-    remove("tp", calls.open, APPLY)
+    delete_forwarder("tp", calls.open, APPLY)
     return 0
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from profiler.record.record_model import Metrics, Report, SlowdownBounds
 from profiler.sizing.advice import Advice, advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
@@ -22,7 +22,9 @@ def advice(
     reports: Iterable[Report], last: int = LAST_RUNS, on_fargate: str | None = None, **policy: Any
 ) -> Advice:
     return advise_on_size(
-        evidence_of(reports, last=last, on_fargate=on_fargate), Policy(**policy), PriceOverrides()
+        evidence_of(reports, last=last, on_fargate=on_fargate),
+        SizePolicy(**policy),
+        PriceOverrides(),
     )
 
 

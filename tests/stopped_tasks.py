@@ -22,7 +22,7 @@ def judged_task(
 ) -> tuple[EventEnd, str | None]:
     """How a task ended by its event and its definition, and its batch container."""
     containers = identify_containers(described, task)
-    candidates = [task.container(name) for name in containers.candidates]
+    candidates = [task.container_or_name_only(name) for name in containers.candidates]
     return judge_candidates(
         task, candidates, default=containers.default, monitor=containers.monitor
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from profiler.cli.json_lines import JSON_LINES, schema_of
+from profiler.cli.json_lines import JSON_LINES, schema_of_command_lines
 from profiler.record.record_model import Report
 
 _FOLDER = Path(__file__).resolve().parent.parent / "docs" / "json"
@@ -20,7 +20,7 @@ def written_schemas() -> Mapping[Path, Mapping[str, Any]]:
     for words, types in JSON_LINES.items():
         if types != (Report,):
             name = words.replace("--", "").replace("  ", " ").replace(" ", "-")
-            schemas[_FOLDER / f"{name}.schema.json"] = schema_of(words)
+            schemas[_FOLDER / f"{name}.schema.json"] = schema_of_command_lines(words)
     return schemas
 
 

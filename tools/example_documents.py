@@ -51,12 +51,12 @@ from profiler.record.unusual import MIN_RUNS
 from tools.example_fleet import (
     FLEET,
     RESIZED,
-    Course,
+    UsageCourse,
     cluster_of,
-    course,
     demand,
+    draw_course,
     job_of,
-    series,
+    series_of_course,
     steps_of,
     threads_of,
     waiting_from,
@@ -64,8 +64,14 @@ from tools.example_fleet import (
 )
 from tools.example_notices import run_notices, schedule_notice
 from tools.example_runs import Batch
-from tools.fleet import Fleet, draw_profile, families
-from tools.fleet_record import GPU_MEMORY_MB, RunProfile, checkpoints, deployment_at, report
+from tools.fleet import Fleet, draw_profile, generate_families
+from tools.fleet_record import (
+    GPU_MEMORY_MB,
+    RunProfile,
+    checkpoints_before,
+    deployment_at,
+    generate_report,
+)
 
 SEED: Final = 20261121
 _GROWTH: Final = 1.0
@@ -94,7 +100,7 @@ _OUT_OF_MEMORY: Final = "OutOfMemoryError: Container killed due to memory usage"
 
 def example_families(count: int) -> tuple[Batch, ...]:
     """The families of the pictures, and simulated ones if there are to be more."""
-    simulated = families(Fleet(runs_per_day=1, families=count))
+    simulated = generate_families(Fleet(runs_per_day=1, families=count))
     return (*FLEET, *(family.batch for family in simulated))[:count]
 
 
@@ -154,7 +160,7 @@ class _Run(Struct, frozen=True, kw_only=True):
     report: Report
     seed: str
     batch: Batch
-    course: Course
+    course: UsageCourse
     resized_from: str | None
 
 
@@ -178,12 +184,12 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
             mapped_files=batch.mapped_files / 2,
         )
         profile = replace(profile, cpu=profile.cpu / 2, memory=profile.memory / 2)
-    run = report(batch, profile, started_at, rng)
+    run = generate_report(batch, profile, started_at, rng)
     record = run.record
     if resized_from is not None:
         record = replace(record, revision=str(deployment_at(started_at) + 1))
     metrics = record.metrics
-    drawn = course(
+    drawn = draw_course(
         batch.family,
         cpu=profile.cpu,
         most_cpu=threads / batch.vcpu,
@@ -205,7 +211,7 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
             vcpu_saturated_percent=saturated_percent,
             slowdown_at_vcpu={f"{vcpu:g}": bounds for vcpu, bounds in slowdowns.items()},
         ),
-        series=series(drawn, batch, record.started_at or "", profile.duration_ms),
+        series=series_of_course(drawn, batch, record.started_at or "", profile.duration_ms),
         time_breakdown=_time_breakdown(batch, drawn, saturated_percent or 0),
         recommendation=_recommendation(batch, profile),
         neuron=_neuron(rng) if batch.has_neuron else NO_NEURON,
@@ -276,7 +282,7 @@ def _idle_of_all_gpus(record: Record) -> GpuIdle | None:
     return idle and GpuIdle(percent=idle.percent, gpu_hours=idle.gpu_hours)
 
 
-def _time_breakdown(batch: Batch, drawn: Course, saturated_percent: float) -> TimeBreakdown:
+def _time_breakdown(batch: Batch, drawn: UsageCourse, saturated_percent: float) -> TimeBreakdown:
     """Each family waits for other things; how long a run waits depends on its CPU usage.
 
     It waits for a CPU only while it uses all of them.
@@ -339,7 +345,7 @@ def _documents_of(run: _Run, rng: random.Random, kibana_url: str | None) -> Iter
 def _checkpoints_of(
     run: _Run, kibana_url: str | None, *, before: datetime | None = None
 ) -> Iterator[Document]:
-    for checkpoint in checkpoints(run.report):
+    for checkpoint in checkpoints_before(run.report):
         if before is not None and datetime.fromisoformat(checkpoint.time) > before:
             return
         record = replace(
@@ -409,7 +415,7 @@ def _elapsed_share(checkpoint: Report, run: _Run) -> float:
 def _metrics_until(checkpoint: Report, run: _Run) -> Metrics:
     """The metrics of a running task: the highest memory of its course until then."""
     metrics = checkpoint.record.metrics
-    step = run.course.at(_elapsed_share(checkpoint, run))
+    step = run.course.step_at(_elapsed_share(checkpoint, run))
     peak = max(run.course.memory[: step + 1])
     return replace(
         metrics,
@@ -423,7 +429,7 @@ def _interval(checkpoint: Report, run: _Run) -> Interval:
     """The values of one interval: those of the run's course."""
     record = run.report.record
     elapsed = _elapsed_share(checkpoint, run)
-    step = run.course.at(elapsed)
+    step = run.course.step_at(elapsed)
     cpu = run.course.cpu[step]
     devices: dict[str, Any] = {}
     if run.batch.gpu is not None:

@@ -144,13 +144,13 @@ def cluster_of(job: BatchJob) -> str:
     return f"AWSBatch-{environment}-{uuid5(NAMESPACE_DNS, environment)}"
 
 
-class Course(Struct, frozen=True, kw_only=True):
+class UsageCourse(Struct, frozen=True, kw_only=True):
     """CPU and memory of a run as shares of its size, in equal steps."""
 
     cpu: tuple[float, ...]
     memory: tuple[float, ...]
 
-    def at(self, elapsed: float) -> int:
+    def step_at(self, elapsed: float) -> int:
         """The step at a share of the duration, from 0 to 1."""
         return min(int(elapsed * len(self.cpu)), len(self.cpu) - 1)
 
@@ -159,17 +159,17 @@ class Course(Struct, frozen=True, kw_only=True):
         return self.cpu[step] <= _WAITING_CPU
 
 
-def waiting_from(drawn: Course, share: float) -> Course:
+def waiting_from(drawn: UsageCourse, share: float) -> UsageCourse:
     """The course of a run that waits for an answer from a share of its duration on."""
-    first = drawn.at(share)
+    first = drawn.step_at(share)
     count = len(drawn.cpu) - first
-    return Course(
+    return UsageCourse(
         cpu=(*drawn.cpu[:first], *(_WAITING_CPU,) * count),
         memory=(*drawn.memory[:first], *(drawn.memory[first],) * count),
     )
 
 
-def demand(drawn: Course, batch: Batch) -> CpuDemand:
+def demand(drawn: UsageCourse, batch: Batch) -> CpuDemand:
     """What the course says of other CPU sizes."""
     made = CpuDemand(batch.vcpu)
     for cpu in drawn.cpu:
@@ -182,7 +182,7 @@ def threads_of(batch: Batch) -> int:
     return next(count for count in _THREADS if count >= _BUSIEST * batch.cpu * batch.vcpu)
 
 
-def course(
+def draw_course(
     family: str,
     *,
     cpu: float,
@@ -191,7 +191,7 @@ def course(
     is_killed: bool,
     steps: int,
     rng: random.Random,
-) -> Course:
+) -> UsageCourse:
     """A run in phases, which are the family's: reading, a few of work, writing.
 
     The mean of the CPU usage is about ``cpu``, and it is never above ``most_cpu``; the highest
@@ -221,10 +221,12 @@ def course(
     if is_killed:
         memory_values[-1] = highest
     scaled = tuple(value / highest * peak for value in memory_values)
-    return Course(cpu=tuple(cpu_values), memory=scaled)
+    return UsageCourse(cpu=tuple(cpu_values), memory=scaled)
 
 
-def series(drawn: Course, batch: Batch, started_at: str, duration_ms: float) -> Series:
+def series_of_course(
+    drawn: UsageCourse, batch: Batch, started_at: str, duration_ms: float
+) -> Series:
     """The course as the record has it."""
     return Series(
         started_at=started_at,
@@ -241,20 +243,20 @@ def _gpu_course(cpu: Sequence[float], share: float) -> tuple[float, ...]:
     return tuple(round(min(100 * share * value / mean, 100), 1) for value in cpu)
 
 
-def with_course(metrics: Metrics, drawn: Course, batch: Batch) -> Metrics:
+def with_course(metrics: Metrics, drawn: UsageCourse, batch: Batch) -> Metrics:
     """The metrics with the use that the course shows, so that curves and numbers agree."""
-    vcpu = _distribution(drawn.cpu, batch.vcpu)
+    vcpu = _distribution_of_shares(drawn.cpu, batch.vcpu)
     return replace(
         metrics,
         cpu_seconds=round((vcpu.avg or 0) * (metrics.duration_ms or 0) / 1000, 3),
         vcpu_used=vcpu,
-        cpu_utilization_percent=_distribution(drawn.cpu, 100),
-        memory_used_mb=_distribution(drawn.memory, batch.memory_mb),
-        memory_utilization_percent=_distribution(drawn.memory, 100),
+        cpu_utilization_percent=_distribution_of_shares(drawn.cpu, 100),
+        memory_used_mb=_distribution_of_shares(drawn.memory, batch.memory_mb),
+        memory_utilization_percent=_distribution_of_shares(drawn.memory, 100),
     )
 
 
-def _distribution(shares: Sequence[float], whole: float) -> Distribution:
+def _distribution_of_shares(shares: Sequence[float], whole: float) -> Distribution:
     ordered = sorted(share * whole for share in shares)
     last = len(ordered) - 1
     return Distribution(

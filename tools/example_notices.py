@@ -23,7 +23,7 @@ from profiler.record.notice_model import (
 )
 from profiler.record.record_model import Record, Report
 from profiler.record.units import MIB, format_duration
-from tools.example_fleet import Course
+from tools.example_fleet import UsageCourse
 from tools.example_runs import Batch
 
 # Of a family's usual duration, as its owner expects.
@@ -35,7 +35,7 @@ _WORK_BYTES_PER_STEP: Final = 20_000_000
 
 
 def run_notices(
-    report: Report, batch: Batch, drawn: Course, earlier: HighestPeak
+    report: Report, batch: Batch, drawn: UsageCourse, earlier: HighestPeak
 ) -> Iterator[NoticeLine]:
     """Yield the lines that a monitor with an expected duration prints while this run goes on.
 

@@ -61,7 +61,7 @@ class Batch(Struct, frozen=True, kw_only=True):
         return self.gpu is not None or self.has_neuron
 
     @property
-    def files_mb(self) -> AverageAndMaximum:
+    def mapped_file_memory_mb(self) -> AverageAndMaximum:
         """What is kept of mapped files."""
         most_mb = round(self.mapped_files * self.memory_mb, 1)
         return AverageAndMaximum(avg=round(_MEAN_SHARE * most_mb, 1), max=most_mb)
@@ -154,7 +154,7 @@ BATCHES = (
 )
 
 
-class Point(NamedTuple):
+class UsageStep(NamedTuple):
     """The usage in one step, as the history's JSON keeps it."""
 
     elapsed_ms: int
@@ -166,9 +166,9 @@ class Point(NamedTuple):
     gpu_memory_bytes: int | None = None
 
 
-def runs(
+def generate_runs(
     count: int, *, batches: Sequence[Batch] = BATCHES, max_points: int = 2000, seed: int = SEED
-) -> Iterator[tuple[Report, tuple[Point, ...]]]:
+) -> Iterator[tuple[Report, tuple[UsageStep, ...]]]:
     """Yield the last ``count`` runs of these batches before ``END``, oldest first."""
     rng = random.Random(seed)
     starts: list[tuple[datetime, Batch]] = []
@@ -184,12 +184,12 @@ def runs(
         day += 1
     latest = sorted(starts, key=lambda start: start[0])[-count:]
     for index, (started_at, batch) in enumerate(latest):
-        yield _run(batch, started_at, index / max(count - 1, 1), rng, max_points)
+        yield _generate_run(batch, started_at, index / max(count - 1, 1), rng, max_points)
 
 
-def _run(
+def _generate_run(
     batch: Batch, started_at: datetime, progress: float, rng: random.Random, max_points: int
-) -> tuple[Report, tuple[Point, ...]]:
+) -> tuple[Report, tuple[UsageStep, ...]]:
     duration_ms = int(batch.minutes * 60_000 * rng.lognormvariate(0, 0.18))
     level = min(batch.memory + batch.growth * progress + rng.gauss(0, 0.03), 1.05)
     status, exit_code, is_killed = draw_outcome(level, batch, rng)
@@ -233,7 +233,7 @@ def draw_outcome(level: float, batch: Batch, rng: random.Random) -> tuple[Status
 
 def _usage_steps(
     batch: Batch, duration_ms: int, level: float, rng: random.Random, max_points: int
-) -> tuple[Point, ...]:
+) -> tuple[UsageStep, ...]:
     step_ms = max(1000, duration_ms // max_points)
     points = []
     for elapsed_ms in range(step_ms, duration_ms + 1, step_ms):
@@ -241,7 +241,7 @@ def _usage_steps(
         wave = 0.16 * math.sin(share * 19) + (-0.45 if _IDLE_FROM < share < _IDLE_UNTIL else 0)
         cpu = min(max(batch.cpu + wave + rng.gauss(0, 0.05), 0.01), 1.02)
         memory = level * (0.22 + 0.78 * min(share * 1.15, 1) ** 0.7) * (1 + rng.gauss(0, 0.006))
-        point = Point(
+        point = UsageStep(
             elapsed_ms=elapsed_ms,
             vcpu_used=round(cpu * batch.vcpu, 4),
             memory_used_bytes=int(min(memory, 0.998) * batch.memory_mb * _MB),
@@ -250,7 +250,7 @@ def _usage_steps(
     return tuple(points)
 
 
-def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Point:
+def _with_devices(point: UsageStep, batch: Batch, share: float, step_ms: int) -> UsageStep:
     """Add block I/O and GPU usage: reads at the beginning and after the idle phase, writes
     towards the end.
     """
@@ -274,7 +274,7 @@ def _with_devices(point: Point, batch: Batch, share: float, step_ms: int) -> Poi
     )
 
 
-def _gpus(points: Sequence[Point]) -> tuple[Gpu, ...]:
+def _gpus(points: Sequence[UsageStep]) -> tuple[Gpu, ...]:
     percents = [point.gpu_percent for point in points if point.gpu_percent is not None]
     if not percents:
         return ()
@@ -292,7 +292,7 @@ def _gpus(points: Sequence[Point]) -> tuple[Gpu, ...]:
     )
 
 
-def _metrics(batch: Batch, duration_ms: int, points: Sequence[Point]) -> Metrics:
+def _metrics(batch: Batch, duration_ms: int, points: Sequence[UsageStep]) -> Metrics:
     vcpus = sorted(point.vcpu_used or 0 for point in points)
     memory_bytes = [point.memory_used_bytes or 0 for point in points]
     if not points:
@@ -316,7 +316,7 @@ def _metrics(batch: Batch, duration_ms: int, points: Sequence[Point]) -> Metrics
         cpu_utilization_percent=Distribution(avg=round(100 * (vcpu.avg or 0) / batch.vcpu, 3)),
         memory_used_mb=Distribution(avg=round(average_mb, 3)),
         memory_utilization_percent=Distribution(avg=round(100 * average_mb / batch.memory_mb, 3)),
-        memory_mapped_file_mb=batch.files_mb,
+        memory_mapped_file_mb=batch.mapped_file_memory_mb,
         memory_huge_pages_mb=batch.held_pages_mb,
         block_read_bytes=sum(point.block_read_bytes or 0 for point in points),
         block_write_bytes=sum(point.block_write_bytes or 0 for point in points),

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from profiler.record.record_model import Report
 from tools.example_runs import Batch, draw_outcome
-from tools.fleet_record import RunProfile, report
+from tools.fleet_record import RunProfile, generate_report
 
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 _DAY_SECONDS = 86_400
@@ -63,7 +63,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
         return self.first_day + timedelta(days=self.days)
 
 
-class Family(Struct, frozen=True, kw_only=True):
+class FleetFamily(Struct, frozen=True, kw_only=True):
     """A family, its share of all runs, and whether its runs start on the hour."""
 
     batch: Batch
@@ -71,14 +71,16 @@ class Family(Struct, frozen=True, kw_only=True):
     starts_on_the_hour: bool
 
 
-def families(fleet: Fleet) -> tuple[Family, ...]:
+def generate_families(fleet: Fleet) -> tuple[FleetFamily, ...]:
     """Generate the fleet's families, the most frequent first. Shares add up to 1."""
     rng = random.Random(fleet.seed)
     weights = [1 / (index + 1) ** _ZIPF_EXPONENT for index in range(fleet.families)]
-    return tuple(_family(index, weight / sum(weights), rng) for index, weight in enumerate(weights))
+    return tuple(
+        _make_family(index, weight / sum(weights), rng) for index, weight in enumerate(weights)
+    )
 
 
-def _family(index: int, share: float, rng: random.Random) -> Family:
+def _make_family(index: int, share: float, rng: random.Random) -> FleetFamily:
     ((vcpu, memory_gib),) = rng.choices(list(_SIZES), list(_SIZES.values()))
     nightly = tuple(sorted(rng.sample(_HOURS[:6], k=rng.randint(1, 3))))
     batch = Batch(
@@ -95,12 +97,14 @@ def _family(index: int, share: float, rng: random.Random) -> Family:
         written_mb_s=rng.lognormvariate(-1, 1.5),
         gpu=rng.uniform(0.1, 0.95) if rng.random() < _GPU_SHARE else None,
     )
-    return Family(batch=batch, share=share, starts_on_the_hour=rng.random() < _ON_THE_HOUR_SHARE)
+    return FleetFamily(
+        batch=batch, share=share, starts_on_the_hour=rng.random() < _ON_THE_HOUR_SHARE
+    )
 
 
-def runs(fleet: Fleet) -> Iterator[Report]:
+def generate_runs(fleet: Fleet) -> Iterator[Report]:
     """Yield all runs in order of their start, exactly ``runs_per_day`` on each day."""
-    all_families = families(fleet)
+    all_families = generate_families(fleet)
     boundaries = [0.0, *accumulate(family.share for family in all_families)]
     # Each day has its own random generator, so that its runs do not depend on the number of days.
     for day in range(fleet.days):
@@ -111,7 +115,7 @@ def runs(fleet: Fleet) -> Iterator[Report]:
             all_families, _runs_per_family(boundaries, fleet.runs_per_day, rng), rng
         ):
             profile = draw_profile(all_families[index].batch, progress, rng)
-            yield report(
+            yield generate_report(
                 all_families[index].batch, profile, midnight + timedelta(seconds=second), rng
             )
 
@@ -130,7 +134,7 @@ def _runs_per_family(boundaries: Sequence[float], count: int, rng: random.Random
 
 
 def _starts(
-    all_families: Sequence[Family], counts: Sequence[int], rng: random.Random
+    all_families: Sequence[FleetFamily], counts: Sequence[int], rng: random.Random
 ) -> list[tuple[float, int]]:
     """Draw the start of each run: the second of the day and the index of the family, in order of
     time.

@@ -63,12 +63,14 @@ class RunProfile(Struct, frozen=True, kw_only=True):
     memory: float
 
 
-def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.Random) -> Report:
+def generate_report(
+    batch: Batch, profile: RunProfile, started_at: datetime, rng: random.Random
+) -> Report:
     """Generate the report of a run, with a time shortly after its end."""
     started_ns = round(started_at.timestamp() * 1000) * 1_000_000
     finished_ns = started_ns + profile.duration_ms * 1_000_000
     task_id = f"{rng.getrandbits(128):032x}"
-    metrics = _metrics(batch, profile, rng)
+    metrics = _generate_metrics(batch, profile, rng)
     deployment = deployment_at(started_at)
     record = Record(
         task_id=task_id,
@@ -103,15 +105,15 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
             failures=0,
             longest_gap_ms=rng.randint(10_000, 10_090),
             stats_period_ms=_STATS_PERIOD_MS,
-            sources=("task-metadata-v4", *_device_sources(batch)),
+            sources=("task-metadata-v4", *_device_metric_sources(batch)),
         ),
         metrics=metrics,
         containers=(_monitor_container(rng),),
-        gpus=() if batch.gpu is None else (_gpu(batch.gpu, profile.duration_ms, rng),),
+        gpus=() if batch.gpu is None else (_generate_gpu(batch.gpu, profile.duration_ms, rng),),
         gpu_idle=None if batch.gpu is None else _gpu_idle(batch.gpu, profile.duration_ms),
         task_size=TaskSize(vcpu=batch.vcpu, memory_mb=batch.memory_mb),
-        cost=_cost(batch, metrics),
-        recommendation=_recommendation(batch, metrics),
+        cost=_fargate_cost(batch, metrics),
+        recommendation=_recommend_half(batch, metrics),
         monitor=Monitor(
             version="0.1.0",
             cpu_seconds=round(profile.duration_ms / 8e5 + 0.2, 3),
@@ -127,7 +129,7 @@ def deployment_at(moment: datetime) -> int:
     return moment.toordinal() // _DAYS_PER_DEPLOYMENT % 100
 
 
-def checkpoints(final_report: Report) -> Iterator[Report]:
+def checkpoints_before(final_report: Report) -> Iterator[Report]:
     """Yield the checkpoints that the monitor writes each minute before this report."""
     record = final_report.record
     metrics = final_report.record.metrics
@@ -180,10 +182,10 @@ def _timestamp(started_at: datetime, elapsed_ms: int) -> str:
     )
 
 
-def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
-    vcpu = _distribution(profile.cpu * batch.vcpu, batch.vcpu, rng)
+def _generate_metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
+    vcpu = _draw_distribution(profile.cpu * batch.vcpu, batch.vcpu, rng)
     peak_mb = round(profile.memory * batch.memory_mb, 2)
-    memory = _distribution(peak_mb * rng.uniform(0.55, 0.9), peak_mb, rng)
+    memory = _draw_distribution(peak_mb * rng.uniform(0.55, 0.9), peak_mb, rng)
     seconds = profile.duration_ms / 1000
     return Metrics(
         duration_ms=profile.duration_ms,
@@ -196,12 +198,12 @@ def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
         vcpu_size=batch.vcpu,
         cpu_seconds=round((vcpu.avg or 0) * seconds, 3),
         vcpu_used=vcpu,
-        cpu_utilization_percent=_percent(vcpu, batch.vcpu),
+        cpu_utilization_percent=_percent_of_size(vcpu, batch.vcpu),
         memory_used_mb=memory,
-        memory_utilization_percent=_percent(memory, batch.memory_mb),
+        memory_utilization_percent=_percent_of_size(memory, batch.memory_mb),
         memory_peak_source="sampled",
-        memory_cache_mb=_cache(batch),
-        memory_mapped_file_mb=batch.files_mb,
+        memory_cache_mb=_mapped_and_read_files(batch),
+        memory_mapped_file_mb=batch.mapped_file_memory_mb,
         memory_huge_pages_mb=batch.held_pages_mb,
         network_rx_bytes=int(batch.read_mb_s * _MB * seconds * rng.random()),
         network_tx_bytes=int(batch.written_mb_s * _MB * seconds * rng.random()),
@@ -213,15 +215,15 @@ def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
     )
 
 
-def _cache(batch: Batch) -> AverageAndMaximum:
+def _mapped_and_read_files(batch: Batch) -> AverageAndMaximum:
     """What the kernel could drop: the mapped files and others that were read."""
-    files = batch.files_mb
+    files = batch.mapped_file_memory_mb
     return AverageAndMaximum(
         avg=(files.avg or 0) + _READ_FILES_MB / 2, max=(files.max or 0) + _READ_FILES_MB
     )
 
 
-def _distribution(average: float, maximum: float, rng: random.Random) -> Distribution:
+def _draw_distribution(average: float, maximum: float, rng: random.Random) -> Distribution:
     """Draw a distribution with this average and this maximum."""
     p95, p99 = (
         average + (maximum - average) * share
@@ -232,7 +234,7 @@ def _distribution(average: float, maximum: float, rng: random.Random) -> Distrib
     return Distribution(avg=values[0], p50=values[1], p95=values[2], p99=values[3], max=values[4])
 
 
-def _percent(used: Distribution, size: float) -> Distribution:
+def _percent_of_size(used: Distribution, size: float) -> Distribution:
     shares = [
         None if value is None else round(100 * value / size, 3)
         for value in (used.avg, used.p50, used.p95, used.p99, used.max)
@@ -255,13 +257,13 @@ def _monitor_container(rng: random.Random) -> OtherContainer:
     )
 
 
-def _device_sources(batch: Batch) -> tuple[str, ...]:
+def _device_metric_sources(batch: Batch) -> tuple[str, ...]:
     if batch.has_neuron:
         return ("neuron-monitor",)
     return () if batch.gpu is None else ("nvml",)
 
 
-def _gpu(utilization: float, duration_ms: int, rng: random.Random) -> Gpu:
+def _generate_gpu(utilization: float, duration_ms: int, rng: random.Random) -> Gpu:
     percent = Distribution(
         avg=round(100 * utilization, 2), p95=round(min(100 * utilization * 1.2, 100), 2), max=100.0
     )
@@ -302,7 +304,7 @@ def _gpu_idle(utilization: float, duration_ms: int) -> GpuIdle:
     )
 
 
-def _cost(batch: Batch, metrics: Metrics) -> Cost:
+def _fargate_cost(batch: Batch, metrics: Metrics) -> Cost:
     """The cost of a run on Fargate. A run on EC2 has no cost."""
     if batch.has_accelerator:
         return UNKNOWN_COST
@@ -311,7 +313,7 @@ def _cost(batch: Batch, metrics: Metrics) -> Cost:
     return Cost(usd=usd, price_basis=f"{REGION} FARGATE X86_64 2026-03")
 
 
-def _recommendation(batch: Batch, metrics: Metrics) -> Recommendation:
+def _recommend_half(batch: Batch, metrics: Metrics) -> Recommendation:
     """Recommend half the memory if Fargate offers it for this vCPU size and the peak fits with a
     margin.
     """

@@ -98,7 +98,7 @@ def _answer_botocore(request: AWSPreparedRequest, **_: object) -> AWSResponse | 
         headers[name.lower()] = value.decode() if isinstance(value, bytes) else str(value)
     url = urlsplit(request.url)
     sent = LocalRequest(host=url.netloc, command=request.method, path=_path(url), headers=headers)
-    status, answered, content = answer(sent, _content(request.body))
+    status, answered, content = answer(sent, _body_bytes(request.body))
     return AWSResponse(request.url, status, HeadersDict(answered), MockRawResponse(content))
 
 
@@ -110,7 +110,7 @@ def _path(url: SplitResult) -> str:
     return f"{path}?{url.query}" if url.query else path
 
 
-def _content(body: IO[bytes] | bytes | str | None) -> bytes:
+def _body_bytes(body: IO[bytes] | bytes | str | None) -> bytes:
     """A body as botocore has it: a text, bytes, a file, or nothing."""
     if body is None:
         return b""

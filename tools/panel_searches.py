@@ -15,7 +15,7 @@ from kibana.dashboard_model import (
     Json,
     Panel,
     PanelMetric,
-    Terms,
+    TermsBuckets,
     cases_id,
     numbered_metrics,
     terms_id,
@@ -40,7 +40,7 @@ def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) 
     }
     filters: list[Json] = [{"range": {TIME_FIELD: time_range}}]
     if panel.condition:
-        filters.append(query(panel.condition))
+        filters.append(kql_query(panel.condition))
     return {
         "size": 0,
         "query": {"bool": {"filter": filters}},
@@ -69,12 +69,12 @@ def _aggregations(panel: Panel, interval: str) -> Json:
             inner = {ORDER: _operation(terms.order_by), **inner}
         inner = {terms_id(panel, number): {"terms": _terms(terms), "aggs": inner}}
     if panel.cases:
-        filters = {case.label: query(case.condition) for case in panel.cases}
+        filters = {case.label: kql_query(case.condition) for case in panel.cases}
         inner = {cases_id(panel): {"filters": {"filters": filters}, "aggs": inner}}
     return inner
 
 
-def _terms(terms: Terms) -> Json:
+def _terms(terms: TermsBuckets) -> Json:
     order = {"_key": "asc"} if terms.order_by is None else {ORDER: "desc"}
     aggregation: Json = {"field": terms.field, "size": terms.size, "order": order}
     if terms.has_missing_bucket:
@@ -86,7 +86,7 @@ def _metric(name: str, metric: PanelMetric) -> Iterator[tuple[str, Json]]:
     body = _operation(metric)
     yield name, body
     if metric.share_of is not None:
-        yield f"{name}-{MATCHING}", {"filter": query(metric.share_of), "aggs": {name: body}}
+        yield f"{name}-{MATCHING}", {"filter": kql_query(metric.share_of), "aggs": {name: body}}
 
 
 def _operation(metric: PanelMetric) -> Json:
@@ -114,16 +114,16 @@ def _split_outside_parentheses(condition: str, word: str) -> list[str]:
     return parts
 
 
-def query(condition: str) -> Json:
+def kql_query(condition: str) -> Json:
     """A condition in KQL as a query of Elasticsearch and OpenSearch."""
     for word, kind in (("or", "should"), ("and", "filter")):
         parts = _split_outside_parentheses(condition, word)
         if len(parts) > 1:
-            return {"bool": {kind: [query(part) for part in parts]}}
+            return {"bool": {kind: [kql_query(part) for part in parts]}}
     if condition.startswith("not "):
-        return {"bool": {"must_not": [query(condition.removeprefix("not "))]}}
+        return {"bool": {"must_not": [kql_query(condition.removeprefix("not "))]}}
     if condition.startswith("("):
-        return query(condition[1:-1])
+        return kql_query(condition[1:-1])
     found = _LEAF.fullmatch(condition)
     assert found is not None, condition
     field, value, sign, limit = found.groups()

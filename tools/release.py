@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="task-profiler-release-") as name:
         folder = Path(name)
         environment = folder / "environment"
-        run(sys.executable, "-m", "venv", str(environment))
+        run_and_read(sys.executable, "-m", "venv", str(environment))
         for words in try_wheel(wheel, environment, folder):
             print(f"from the wheel: {words}")
         write_components(wheel, environment, out)
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def build(out: Path) -> Path:
     """Build the wheel, the source distribution and the forwarder's zip. Returns the wheel."""
-    run(sys.executable, "-m", "hatchling", "build", "--directory", str(out))
+    run_and_read(sys.executable, "-m", "hatchling", "build", "--directory", str(out))
     build_zip(out / "task-profiler-forwarder.zip")
     shutil.copy(ROOT / "lambda" / "template.yaml", out / "task-profiler-forwarder.yaml")
     (wheel,) = out.glob("*.whl")
@@ -88,7 +88,7 @@ def try_wheel(wheel: Path, environment: Path, folder: Path) -> Iterator[str]:
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "XDG_DATA_HOME": str(folder / "data"),
     }
-    run(
+    run_and_read(
         str(programs / "pip"),
         "install",
         "--quiet",
@@ -97,7 +97,7 @@ def try_wheel(wheel: Path, environment: Path, folder: Path) -> Iterator[str]:
         environment=variables,
     )
     for words in COMMANDS:
-        run(str(programs / "task-profiler"), *words, folder=folder, environment=variables)
+        run_and_read(str(programs / "task-profiler"), *words, folder=folder, environment=variables)
         yield " ".join(("task-profiler", *words))
 
 
@@ -108,7 +108,7 @@ def write_components(wheel: Path, environment: Path, out: Path) -> None:
     tool = (sys.executable, "-m", "cyclonedx_py")
     form = ("--output-reproducible", "--output-format", "JSON")
     package = out / f"{wheel.name.split('-py3')[0]}.cdx.json"
-    run(*tool, "environment", *form, "--output-file", str(package), str(environment))
+    run_and_read(*tool, "environment", *form, "--output-file", str(package), str(environment))
     with tempfile.TemporaryDirectory(prefix="task-profiler-image-") as name:
         image = Path(name) / "image.txt"
         image.write_text("".join(path.read_text() for path in _IMAGE_REQUIREMENTS))
@@ -116,7 +116,7 @@ def write_components(wheel: Path, environment: Path, out: Path) -> None:
             (requirements_file(), "task-profiler-forwarder"),
             (image, "task-profiler-image"),
         ):
-            run(
+            run_and_read(
                 *tool,
                 "requirements",
                 *form,
@@ -136,7 +136,9 @@ def write_checksums(out: Path) -> str:
     return text
 
 
-def run(*command: str, folder: Path = ROOT, environment: dict[str, str] | None = None) -> str:
+def run_and_read(
+    *command: str, folder: Path = ROOT, environment: dict[str, str] | None = None
+) -> str:
     """Run a command and return its standard output.
 
     Raises ReleaseError with all its output if it fails.

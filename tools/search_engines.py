@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tools.search_server import HEAP_OPTIONS, SearchServer, free_ports, running
+from tools.search_server import HEAP_OPTIONS, SearchServer, free_ports, run_server
 from tools.waiting import LIMIT_SECONDS
 
 VERSION_7: Final = "7.17.29"
@@ -233,7 +233,7 @@ def _running_node(
             user=_give_away(folder),
             admin=_ADMIN if has_security else None,
         )
-        with running(server):
+        with run_server(server):
             yield server
 
 
@@ -318,5 +318,5 @@ def running_opensearch(zones: int = 0) -> Iterator[SearchServer]:
             environment={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder)},
             folder=folder,
         )
-        with running(server):
+        with run_server(server):
             yield server

@@ -147,7 +147,7 @@ class SearchServer:
 
 
 @contextlib.contextmanager
-def running(server: SearchServer) -> Iterator[SearchServer]:
+def run_server(server: SearchServer) -> Iterator[SearchServer]:
     """Start the server, and kill it at the end of the block."""
     try:
         server.restart()

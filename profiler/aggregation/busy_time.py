@@ -177,7 +177,7 @@ class UndividedTime(Struct):
     left: BlockedTime = BlockedTime()
     gaps: BlockedTime = BlockedTime()
 
-    def add(self, blocked: BlockedTime, known: float) -> None:
+    def add_blocked_time(self, blocked: BlockedTime, known: float) -> None:
         """Add blocked time, of which a look covers the share ``known``."""
         self.left += blocked.share_of(known)
         if known < 1:
@@ -224,7 +224,7 @@ class BusyTime(Struct):
     sure_uncounted_ns: float = 0
     buckets: dict[int, _OpenStretchBucket] = field(default_factory=dict)
 
-    def add(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
+    def add_part_of_interval(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
         """Add a part of a stretch; returns what is left of it."""
         low_ns, high_ns = stretch.able_time_bounds_ns()
         length_ns = stretch.length_ns

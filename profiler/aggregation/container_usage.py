@@ -184,7 +184,7 @@ class ContainerUsage:
             self._cpu_received_ns = received_ns
         self._add_cpu(sample, step_ns, attempt_ns, is_new=is_new)
         if not is_first and step_ns is not None:
-            self.steps_ms.add(step_ns / NS_PER_MS, 1)
+            self.steps_ms.add_value(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
         if sample.cpu_ns == reported_cpu_ns:  # else the other counters are as wrong
             self._add_counters(sample)
@@ -251,7 +251,7 @@ class ContainerUsage:
         for name, counter in self._counters.items():
             value = getattr(sample, name)
             if value is not None:
-                counter.add(value)
+                counter.advance_to(value)
 
     def _is_older_than_last(self, sample: ContainerSample) -> bool:
         """Whether the sample was read before the last one: its CPU time is lower, too."""
@@ -324,7 +324,7 @@ class ContainerUsage:
             return
         self.cpu_until_ns = sample.read_ns - self._clock_shift_ns
         is_from_start = is_new and self._cpu_ns.total is None
-        growth_ns = self._cpu_ns.add(cpu_ns)
+        growth_ns = self._cpu_ns.advance_to(cpu_ns)
         if growth_ns is None and is_from_start:
             growth_ns = cpu_ns
         elif growth_ns == cpu_ns and attempt_ns != step_ns:
@@ -348,7 +348,7 @@ class ContainerUsage:
             self._carried_cpu_ns = growth_ns
             return
         for window in self._windows:
-            window.vcpu.add(vcpu, step_ns)
+            window.vcpu.add_value(vcpu, step_ns)
             window.cpu_ns += growth_ns
             window.covered_ns += step_ns
         self.last_vcpu = vcpu
@@ -375,10 +375,10 @@ class ContainerUsage:
         # A value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = held_ns or self._nominal_step_ns
         for window in self._windows:
-            window.memory_bytes.add(sample.memory_used_bytes, weight_ns)
-        self.memory_cache_bytes.add(sample.memory_cache_bytes, weight_ns)
-        self.memory_mapped_file_bytes.add(sample.memory_mapped_file_bytes, weight_ns)
-        self.memory_huge_page_bytes.add(sample.memory_huge_page_bytes, weight_ns)
+            window.memory_bytes.add_value(sample.memory_used_bytes, weight_ns)
+        self.memory_cache_bytes.add_reading(sample.memory_cache_bytes, weight_ns)
+        self.memory_mapped_file_bytes.add_reading(sample.memory_mapped_file_bytes, weight_ns)
+        self.memory_huge_page_bytes.add_reading(sample.memory_huge_page_bytes, weight_ns)
         if self.series is not None:
             at_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)

@@ -48,7 +48,7 @@ class IdleTimeByPlace(Struct):
             return
         place = self._parts_of_place(stretch)
         place.covered_ns += idle * covered_ns
-        self.undivided.add(place.busy.add(stretch, idle), known)
+        self.undivided.add_blocked_time(place.busy.add_part_of_interval(stretch, idle), known)
 
     def divide_among_waits(
         self, stretch: Stretch, share: float, shares: Mapping[Wait, float]

@@ -61,7 +61,7 @@ class _NoticeCounters(Struct, frozen=True, gc=False):
     network_bytes: int
     block_bytes: int
 
-    def since(self, before: "_NoticeCounters") -> "_NoticeCounters":
+    def growth_since(self, before: "_NoticeCounters") -> "_NoticeCounters":
         return _NoticeCounters(
             self.time_ns - before.time_ns,
             self.cpu_ns - before.cpu_ns,
@@ -146,7 +146,7 @@ class IdleDetector:
             is_seen = own_line_ns + _OWN_LINE_NS <= before.time_ns
             if not is_seen:
                 self._unseen_ns = at_ns
-            if not self._is_quiet_step(now.since(before), is_seen=is_seen):
+            if not self._is_quiet_step(now.growth_since(before), is_seen=is_seen):
                 self._restart(at_ns)
         if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
             return False

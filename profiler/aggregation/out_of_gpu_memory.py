@@ -15,7 +15,7 @@ from msgspec import Struct
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import GpuMemoryEvidence
-from profiler.record.units import mebibytes
+from profiler.record.units import bytes_to_mebibytes
 
 _AT_LIMIT_SHARE = 0.9
 # The growth counts in this time before the last process of the run left the GPU.
@@ -51,7 +51,7 @@ class GpuMemoryGrowth:
     def __init__(self) -> None:
         self._readings: deque[_Reading] = deque(maxlen=_KEPT_READINGS)
 
-    def add(
+    def add_reading(
         self, at_ns: int, own_bytes: int, used_bytes: int | None, largest_bytes: int | None = None
     ) -> None:
         """Add a reading: what the run's processes held, what all programs held, if known, and the
@@ -66,7 +66,7 @@ class GpuMemoryGrowth:
         """
         alone = GpuMemoryGrowth()
         for reading in self._readings:
-            alone.add(reading.at_ns, reading.largest_bytes, None)
+            alone.add_reading(reading.at_ns, reading.largest_bytes, None)
         return alone.memory_at_limit(limit_bytes)
 
     def memory_at_limit(self, limit_bytes: int | None) -> GpuMemoryAtLimit | None:
@@ -119,8 +119,8 @@ def evidence_of_growth(at_limit: Mapping[str, GpuMemoryAtLimit | None]) -> GpuMe
             return GpuMemoryEvidence(
                 kind="memory-at-limit",
                 uuid=uuid,
-                own_mb=mebibytes(found.own_bytes),
-                used_mb=mebibytes(found.used_bytes),
-                limit_mb=mebibytes(found.limit_bytes),
+                own_mb=bytes_to_mebibytes(found.own_bytes),
+                used_mb=bytes_to_mebibytes(found.used_bytes),
+                limit_mb=bytes_to_mebibytes(found.limit_bytes),
             )
     return None

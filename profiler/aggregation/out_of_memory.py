@@ -13,7 +13,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, PeakSource, Process, Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, OutOfMemoryEvidence
 from profiler.record.task_needs import may_have_lost_a_child
-from profiler.record.units import mebibytes
+from profiler.record.units import bytes_to_mebibytes
 
 # The memory counts as at its limit from the first share on; with reclaims at the limit, from the
 # second one on.
@@ -133,7 +133,7 @@ class OomKillTracker(Struct):
         before = self._host_before
         self._host_before = on_host
         if in_container is not None:
-            growth = self._in_container.add(in_container)
+            growth = self._in_container.advance_to(in_container)
             new_kills = first_known(growth, in_container)
         else:  # the container's counter is not readable
             kind = "main process" if has_main_ended else "on host"
@@ -148,7 +148,12 @@ class OomKillTracker(Struct):
         self.host_kills[kind] += attributed_on_host
         kind = kind if attributed_on_host else "in container"
         shown = (
-            (kind, Process(name=victim.name, max_memory_used_mb=mebibytes(victim.share_bytes)))
+            (
+                kind,
+                Process(
+                    name=victim.name, max_memory_used_mb=bytes_to_mebibytes(victim.share_bytes)
+                ),
+            )
             for victim in victims
         )
         self._victims = [*self._victims, *shown][-_MAX_KILLED_SHOWN:]

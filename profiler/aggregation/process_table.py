@@ -13,7 +13,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
 from profiler.record.process_rows import OTHER_PROCESSES
 from profiler.record.record_model import Process, Series
-from profiler.record.units import CPU_SECONDS_DIGITS, format_share, mebibytes
+from profiler.record.units import CPU_SECONDS_DIGITS, bytes_to_mebibytes, format_share
 
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
@@ -211,11 +211,11 @@ class ProcessTotals:
             arguments=name.arguments,
             count=total.count,
             cpu_seconds=round(total.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
-            max_memory_used_mb=mebibytes(memory.peak_bytes),
+            max_memory_used_mb=bytes_to_mebibytes(memory.peak_bytes),
             max_memory_used_processes=holders,
         )
 
-    def warnings(self, total_ns: int) -> tuple[str, ...]:
+    def unread_process_warnings(self, total_ns: int) -> tuple[str, ...]:
         """A sentence if an important part of ``total_ns`` was never read, and one if the same
         holds for the memory of a listed name.
         """

@@ -23,7 +23,7 @@ class _WaitSpan(Struct):
     end_ns: int
     waits: Counter[Wait] = field(default_factory=Counter)
 
-    def add(self, end_ns: int, waits: Mapping[Wait, int]) -> None:
+    def add_waits(self, end_ns: int, waits: Mapping[Wait, int]) -> None:
         self.end_ns = end_ns
         self.waits.update(waits)
         if len(self.waits) > 2 * _MAX_WAITS:
@@ -37,18 +37,18 @@ class RecentWaits(Struct):
 
     _spans: list[_WaitSpan] = field(default_factory=list)
 
-    def add(self, start_ns: int, end_ns: int, waits: Mapping[Wait, int]) -> None:
+    def add_waits(self, start_ns: int, end_ns: int, waits: Mapping[Wait, int]) -> None:
         """Add the nanoseconds of each wait in a step; merges two spans if there are too many."""
         spans = self._spans
         if not spans or end_ns - spans[-1].start_ns > _MIN_SPAN_NS:
             spans.append(_WaitSpan(start_ns, end_ns))
-        spans[-1].add(end_ns, waits)
+        spans[-1].add_waits(end_ns, waits)
         if len(spans) > _MAX_SPANS:
             age_ns = [end_ns - span.start_ns for span in spans]
             first = min(
                 range(len(spans) - 2), key=lambda index: 1 - age_ns[index + 2] / age_ns[index]
             )
-            spans[first].add(spans[first + 1].end_ns, spans[first + 1].waits)
+            spans[first].add_waits(spans[first + 1].end_ns, spans[first + 1].waits)
             del spans[first + 1]
 
     def copy(self) -> "RecentWaits":

@@ -15,9 +15,9 @@ from profiler.aggregation.out_of_memory import (
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import (
     NOTHING_SEEN,
-    Activity,
     CpuEvidence,
     KillEvidence,
+    ProcessActivity,
     ProcessReadings,
     RunEvidence,
 )
@@ -259,7 +259,7 @@ def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
     return record
 
 
-def with_activity(record: Record, activity: Activity) -> Record:
+def with_activity(record: Record, activity: ProcessActivity) -> Record:
     """Return the record with the division of its time, and with the waits for a CPU."""
     record = replace(record, time_breakdown=activity.breakdown)
     if activity.breakdown is NO_BREAKDOWN or activity.cpu_wait_ns is None:

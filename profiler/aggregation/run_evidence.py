@@ -72,7 +72,7 @@ class KillEvidence(Struct, frozen=True, kw_only=True):
 _NO_KILLS: Final = KillEvidence()
 
 
-class Activity(Struct, frozen=True, kw_only=True):
+class ProcessActivity(Struct, frozen=True, kw_only=True):
     """What the processes did over time.
 
     ``cpu_wait_ns`` is None if waits for a CPU were not read; ``read_cpu_ns`` is the CPU time of the
@@ -143,7 +143,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     limit_hits: int | None = None
     kills: KillEvidence = _NO_KILLS
     processes: ProcessReadings | None = None
-    activity: Activity | None = None
+    activity: ProcessActivity | None = None
     rows: ProcessRows | None = None
     warnings: tuple[str, ...] = ()
 

@@ -81,8 +81,8 @@ class _CommandSeries(Struct):
         """The readings so far, in steps that are at least this long."""
         return replace(
             self,
-            series=self.series.copy(min_step_ms=step_ms),
-            most=self.most.copy(min_step_ms=step_ms),
+            series=self.series.copy_within_limits(min_step_ms=step_ms),
+            most=self.most.copy_within_limits(min_step_ms=step_ms),
         )
 
     def step_values(self, length: int, first_step: int = 0) -> CommandStepValues:

@@ -46,7 +46,7 @@ class TimeWeightedStatistics:
         self._minimum = float("inf")
         self._maximum = float("-inf")
 
-    def add(self, value: float, weight_ns: int) -> None:
+    def add_value(self, value: float, weight_ns: int) -> None:
         """Add a value of at least 0 that held for ``weight_ns`` nanoseconds."""
         if weight_ns <= 0:
             return
@@ -132,7 +132,7 @@ class MeanAndMaximum:
         self.weight = 0
         self.maximum: float | None = None
 
-    def add(self, value: float | None, weight: int = 1) -> None:
+    def add_reading(self, value: float | None, weight: int = 1) -> None:
         """Add a reading; an unknown one, and one without weight, does not count."""
         if value is not None and weight > 0:
             self.total += value * weight
@@ -167,11 +167,11 @@ class SeldomReadMean(MeanAndMaximum):
         super().__init__()
         self._unread = 0
 
-    def add(self, value: float | None, weight: int = 1) -> None:
+    def add_reading(self, value: float | None, weight: int = 1) -> None:
         """Add a reading."""
         self._unread += weight
         if value is not None:
-            super().add(value, self._unread)
+            super().add_reading(value, self._unread)
             self._unread = 0
 
 
@@ -184,16 +184,16 @@ class RecentReadingsByBatch:
         self._unclaimed = MeanAndMaximum()
         self._by_batch: dict[str, MeanAndMaximum] = {}
 
-    def add(self, value: float | None) -> None:
+    def add_reading(self, value: float | None) -> None:
         """Add a reading; an unknown one does not count."""
         for recent in (self._unclaimed, *self._by_batch.values()):
-            recent.add(value)
+            recent.add_reading(value)
 
     def begin_batch(self, batch: str, values: Iterable[float | None]) -> None:
         """Begin a new batch: of the values so far, only these known ones are its own."""
         recent = MeanAndMaximum()
         for value in values:
-            recent.add(value)
+            recent.add_reading(value)
         self._by_batch[batch] = recent
 
     def take_recent(self, batch: str) -> MeanAndMaximum:
@@ -220,7 +220,7 @@ class MonotonicCounter:
         self._before_reset = 0
         self._last: int | None = None
 
-    def add(self, value: int) -> int | None:
+    def advance_to(self, value: int) -> int | None:
         """Add the counter's next value; returns the increase since the last one (None for the
         first).
         """
@@ -238,7 +238,7 @@ class MonotonicCounter:
         return self._last is not None and value < self._last
 
     def growth_to(self, value: int) -> int | None:
-        """The increase that :meth:`add` would return."""
+        """The increase that :meth:`advance_to` would return."""
         if self._last is None:
             return None
         return value if value < self._last else value - self._last

@@ -14,9 +14,9 @@ from profiler.aggregation.memory_evidence import evidence_from
 from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.aggregation.run_evidence import (
     NOTHING_SEEN,
-    Activity,
     CpuEvidence,
     DemandEvidence,
+    ProcessActivity,
     RunEvidence,
 )
 from profiler.aggregation.slowdown import CpuDemand
@@ -74,7 +74,7 @@ from profiler.record.units import (
     MIB,
     VCPU_DIGITS,
     billed_time_ms,
-    mebibytes,
+    bytes_to_mebibytes,
     rounded_number,
 )
 
@@ -103,7 +103,7 @@ class RecordPart(Struct, frozen=True, kw_only=True):
     reader_cpu_ns: int = 0
 
 
-def with_idle_parts(record: Record, activity: Activity) -> Record:
+def with_idle_parts(record: Record, activity: ProcessActivity) -> Record:
     """Add to the idle time of the GPUs what the batch did meanwhile, as far as that is known."""
     idle = record.gpu_idle
     started_ns = record.started_ns
@@ -197,7 +197,7 @@ def unseen_bound_mb(metrics: Metrics, marked_mb: Number | None) -> Number | None
 def size_metrics(sizes: ResourceLimits) -> Metrics:
     """The metrics of a container of which only the limits are known."""
     return Metrics(
-        vcpu_size=rounded_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes)
+        vcpu_size=rounded_number(sizes.vcpu), memory_size_mb=bytes_to_mebibytes(sizes.memory_bytes)
     )
 
 
@@ -208,7 +208,7 @@ def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
         source = "sampled"
     return replace(
         size_metrics(sizes),
-        max_memory_used_mb=mebibytes(usage.memory_max_bytes),
+        max_memory_used_mb=bytes_to_mebibytes(usage.memory_max_bytes),
         **_usage_fields(usage.run, usage.cpu_seconds, sizes),
         memory_peak_source=source,
         memory_cache_mb=usage.memory_cache_bytes.average_and_maximum(per=MIB),
@@ -217,8 +217,8 @@ def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
             usage.memory_huge_page_bytes.average_and_maximum(per=MIB)
         ),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
-        memory_used_bound_mb=mebibytes(usage.notable_bound_bytes),
-        memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
+        memory_used_bound_mb=bytes_to_mebibytes(usage.notable_bound_bytes),
+        memory_usage_peak_mb=bytes_to_mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,
         **usage.traffic_by_counter(),
     )
@@ -242,7 +242,7 @@ def with_peak(
         if limit_bytes < size_bytes < limit_bytes + MIB:
             size_bytes = limit_bytes
         percent = round(100 * size_bytes / limit_bytes, 3)
-    peak_mb = mebibytes(size_bytes)
+    peak_mb = bytes_to_mebibytes(size_bytes)
     sampled_mb = metrics.memory_used_mb.max
     bound_mb = metrics.memory_used_bound_mb
     if (bound_mb or 0) <= (peak_mb or 0):
@@ -381,7 +381,7 @@ def build_other_container(
         end = run_end_of_exit(container.exit_code, container.finished_ns, was_stopped=False)
     limits = container_limits(container, task, host, usage.memory_limit_bytes)
     metrics = usage_metrics(usage, limits)
-    unseen_mb = unseen_bound_mb(metrics, mebibytes(usage.memory_marked_bytes))
+    unseen_mb = unseen_bound_mb(metrics, bytes_to_mebibytes(usage.memory_marked_bytes))
     metrics = replace(
         metrics,
         memory_used_bound_mb=max_known(metrics.memory_used_bound_mb, unseen_mb),
@@ -445,7 +445,7 @@ def _sizes_and_times(
 ) -> Metrics:
     return Metrics(
         vcpu_size=rounded_number(sizes.vcpu),
-        memory_size_mb=mebibytes(sizes.memory_bytes),
+        memory_size_mb=bytes_to_mebibytes(sizes.memory_bytes),
         vcpu_share=rounded_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
         billed_duration_ms=billed_time_ms(task.pull_started_ns, end.until_ns),
@@ -477,7 +477,7 @@ def statistics_evidence(
         cpu=cpu,
         demand=demand,
         memory=of_kernel or of_samples,
-        memory_marked_mb=mebibytes(usage.memory_marked_bytes),
+        memory_marked_mb=bytes_to_mebibytes(usage.memory_marked_bytes),
         limit_hits=usage.memory_limit_hits,
     )
 
@@ -491,7 +491,7 @@ def record_processor_of(host: Host) -> Processor:
 def visible_hardware_of(host: Host) -> Visible:
     """What a program sees of the machine, for the record."""
     visible = Visible(
-        memory_mb=mebibytes(host.memory_bytes),
+        memory_mb=bytes_to_mebibytes(host.memory_bytes),
         cpus=rounded_number(host.processor_count or host.vcpu),
         instance_type=host.instance_type,
     )
@@ -501,6 +501,6 @@ def visible_hardware_of(host: Host) -> Visible:
 def record_task_size_of(task: "TaskMetadata") -> TaskSize:
     """The task's limits for the record."""
     size = TaskSize(
-        vcpu=rounded_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes)
+        vcpu=rounded_number(task.vcpu_limit), memory_mb=bytes_to_mebibytes(task.memory_limit_bytes)
     )
     return absent_if_empty(size, UNKNOWN_SIZE)

@@ -19,7 +19,7 @@ from profiler.aggregation.busy_time import Stretch, UndividedTime, spread_unread
 from profiler.aggregation.critical_thread import LookDivision
 from profiler.aggregation.idle_gpus import IdleGpus, IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
-from profiler.aggregation.run_evidence import Activity
+from profiler.aggregation.run_evidence import ProcessActivity
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.thread_waits import ChangedWaits, ThreadWaits
 from profiler.aggregation.time_parts import TimeParts
@@ -154,7 +154,7 @@ class _SettledSums(Struct):
         stretch = look.stretch
         known = look.covered_ns / stretch.length_ns
         self.parts.covered_ns += look.covered_ns
-        self.undivided.add(self.parts.busy.add(stretch), known)
+        self.undivided.add_blocked_time(self.parts.busy.add_part_of_interval(stretch), known)
         self.idle.add_stretch(stretch, look.covered_ns, idle_part, known)
 
     def end_gaps(self, shares: Mapping[Wait, float]) -> None:
@@ -175,7 +175,7 @@ class _SettledSums(Struct):
         self.parts.divide_blocked_time(self.undivided.take_share(share), shares)
         self.idle.divide_among_waits(look.stretch, share, shares)
         waits = {wait: round(part * share * left_ns) for wait, part in shares.items()}
-        self.recent.add(look.stretch.start_ns, look.stretch.end_ns, waits)
+        self.recent.add_waits(look.stretch.start_ns, look.stretch.end_ns, waits)
         self.last = shares
         self.has_quiet = True
 
@@ -430,7 +430,7 @@ class TimeAccount:
     # What is asked
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def defect_warnings(self) -> tuple[str, ...]:
         """A sentence after a defect."""
         if self.failure is None:
             return ()
@@ -439,13 +439,13 @@ class TimeAccount:
             f"The time is not divided because of an error in the profiler ({name}): report it.",
         )
 
-    def activity(self, duration_ms: float | None, cpu_ns: int) -> Activity:
+    def activity_so_far(self, duration_ms: float | None, cpu_ns: int) -> ProcessActivity:
         """What the processes did so far; ``cpu_ns`` is their CPU time."""
         duration_ns = None
         if duration_ms is not None:
             duration_ns = round(duration_ms * NS_PER_MS)
         sums = self._sums_so_far()
-        return Activity(
+        return ProcessActivity(
             breakdown=self._breakdown_of_parts(sums.parts, duration_ns),
             idle_parts=partial(self._idle_parts, sums.idle),
             cpu_wait_ns=self._wait_ns if self._has_waits else None,
@@ -459,7 +459,7 @@ class TimeAccount:
         before, between = places.idle_parts_before_and_between(first_ns, last_ns)
         return self._breakdown_of_parts(before), self._breakdown_of_parts(between)
 
-    def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown:
+    def breakdown_so_far(self, duration_ns: int | None = None) -> TimeBreakdown:
         """The division of the whole time so far."""
         return self._breakdown_of_parts(self._sums_so_far().parts, duration_ns)
 
@@ -479,7 +479,7 @@ class TimeAccount:
     ) -> TimeBreakdown:
         if parts is None or not self._is_sampled or self.failure is not None:
             return NO_BREAKDOWN
-        return parts.breakdown(
+        return parts.percent_breakdown(
             sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns
         )
 

@@ -30,7 +30,7 @@ class _BlockedSum(Struct):
     fixed_ns: float = 0.0
     open_ns: float = 0.0
 
-    def add(self, blocked: "BlockedTime | _BlockedSum", share: float) -> None:
+    def add_share_of(self, blocked: "BlockedTime | _BlockedSum", share: float) -> None:
         self.fixed_ns += share * blocked.fixed_ns
         self.open_ns += share * blocked.open_ns
 
@@ -51,9 +51,9 @@ class TimeParts(Struct):
     def divide_blocked_time(self, blocked: BlockedTime, shares: Mapping[Wait, float]) -> None:
         """Divide blocked time among the waits of a look."""
         for wait, share in shares.items():
-            self.kinds.setdefault(wait.kind, _BlockedSum()).add(blocked, share)
+            self.kinds.setdefault(wait.kind, _BlockedSum()).add_share_of(blocked, share)
             if wait.target is not None:
-                self.targets.setdefault(wait, _BlockedSum()).add(blocked, share)
+                self.targets.setdefault(wait, _BlockedSum()).add_share_of(blocked, share)
         if len(self.targets) > _MAX_TARGETS_KEPT:
             self._forget_targets()
 
@@ -62,9 +62,9 @@ class TimeParts(Struct):
         self.busy.merge(other.busy)
         self.covered_ns += other.covered_ns
         for kind, total in other.kinds.items():
-            self.kinds.setdefault(kind, _BlockedSum()).add(total, 1.0)
+            self.kinds.setdefault(kind, _BlockedSum()).add_share_of(total, 1.0)
         for wait, total in other.targets.items():
-            self.targets.setdefault(wait, _BlockedSum()).add(total, 1.0)
+            self.targets.setdefault(wait, _BlockedSum()).add_share_of(total, 1.0)
         if len(self.targets) > _MAX_TARGETS_KEPT:
             self._forget_targets()
 
@@ -86,7 +86,7 @@ class TimeParts(Struct):
             targets={wait: replace(total) for wait, total in self.targets.items()},
         )
 
-    def breakdown(
+    def percent_breakdown(
         self, *, sees_calls: bool, has_waits: bool, duration_ns: int | None
     ) -> TimeBreakdown:
         """The sums in percent, if there are any. ``otherPercent`` is the time of unknown kind."""

@@ -199,7 +199,9 @@ class RunSeries:
             cpu_wait=rounded_column(step_means(self.cpu_wait, length)),
         )
 
-    def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
+    def copy_within_limits(
+        self, *, min_step_ms: float = 0, max_steps: int | None = None
+    ) -> "RunSeries":
         """The series so far, which does not grow any more with this one: its steps are merged up
         to the limits.
         """
@@ -277,7 +279,7 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
     min_step_ms: Number = 0
     if series is not None:
         min_step_ms = series.step_ms
-    added = other.copy(min_step_ms=min_step_ms).series_so_far()
+    added = other.copy_within_limits(min_step_ms=min_step_ms).series_so_far()
     if added is None:
         return series
     columns = {name: values for name, values in measured_columns(added) if name in names}

@@ -47,11 +47,11 @@ class AccountStarterReader:
         Raises TaskProfilerError.
         """
         around = {
-            name: {name, *(outer.machine for outer in self.outer_states((name,)))}
-            for name in {state.machine for state in states}
+            name: {name, *(outer.machine_name for outer in self.outer_states((name,)))}
+            for name in {state.machine_name for state in states}
         }
         started = self.schedules.started_machines(frozenset[str]().union(*around.values()))
-        return tuple(state for state in states if around[state.machine] & started)
+        return tuple(state for state in states if around[state.machine_name] & started)
 
     def machine_schedules(self, names: Collection[str]) -> tuple[Schedule, ...]:
         """What starts the state machines of these names at due times. Raises TaskProfilerError."""

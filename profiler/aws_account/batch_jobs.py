@@ -53,7 +53,7 @@ class BatchJobReader:
         detail = self._job_detail(parent_id(job.job_id))
         if detail is None:
             return job
-        known = detail.identity()
+        known = detail.batch_job_of_attempt()
         return replace(
             job,
             job_name=known.job_name,

@@ -30,7 +30,7 @@ class EcrImage(Struct, frozen=True, kw_only=True):
     digest: str | None = None
 
     @property
-    def title(self) -> str:
+    def name_without_registry(self) -> str:
         """The name without the registry."""
         if self.digest:
             return f"{self.repository}@{self.digest}"

@@ -26,12 +26,12 @@ from profiler.aws_account.size_before import EarlierRevisionReader
 from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.ecs_terms import CPU_UNITS, revision_number, revision_text
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.core.optional_math import known_members, known_values
 from profiler.schedules.due_times import shortest_gaps_ms
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
-from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
+from profiler.sizing.sized_revision import TAG_PREFIX, FamilyCircumstances, TargetOverride
 from profiler.task_definitions.containers import first_sign_of_windows, read_containers, roles_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.job_forms import (
@@ -52,12 +52,12 @@ OFF_TAG = f"{TAG_PREFIX}resize"
 _OFF_WORDS = frozenset({"off", "false", "no"})
 
 
-def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
+def circumstances_of(document: TaskDefinitionDocument) -> FamilyCircumstances:
     """What a definition alone says."""
-    platform = mapping(document.definition.get("runtimePlatform"))
-    linux = text(platform.get("operatingSystemFamily"))
+    platform = mapping_or_empty(document.definition.get("runtimePlatform"))
+    linux = text_or_none(platform.get("operatingSystemFamily"))
     is_off = document.tags.get(OFF_TAG, "").strip().lower() in _OFF_WORDS
-    circumstances = Circumstances(
+    circumstances = FamilyCircumstances(
         operating_system=first_sign_of_windows(document.definition) or linux,
         off_tag=OFF_TAG if is_off else None,
         stack=document.stack,
@@ -227,15 +227,15 @@ class FamilyCircumstancesReader(Struct, frozen=True, kw_only=True):
 
     def circumstances_of_family(
         self, family: str, document: TaskDefinitionDocument, seen: SeenMemory
-    ) -> Circumstances:
+    ) -> FamilyCircumstances:
         """What is known without a call for this family alone."""
         targets = self._targets_of_family(family)
         timed = [schedule_of(target) for target in targets if has_due_times(target)]
-        machines = {target.machine for target in targets if target.kind == "state"}
+        machines = {target.machine_name for target in targets if target.kind == "state"}
         outer: Sequence[ScheduledTarget] = ()
         if machines:
             outer = self.outer_states(machines)
-            machines |= {state.machine for state in outer}
+            machines |= {state.machine_name for state in outer}
             timed += self.machine_schedules(machines)
         enabled = [schedule for schedule in timed if schedule.is_enabled]
         overrides = [

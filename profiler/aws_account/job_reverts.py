@@ -73,4 +73,4 @@ def restore_older_revision(planned: PlannedFamily, older_arn: str, jobs: JobDefi
         revision=revision_text(planned.revision),
         size=definition_size(planned.document.definition),
     )
-    jobs.uncover(planned.revision_arn, older_arn, REVERTED_FROM, failed.tag_value)
+    jobs.reinstate_older(planned.revision_arn, older_arn, REVERTED_FROM, failed.tag_value)

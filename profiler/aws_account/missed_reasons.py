@@ -16,7 +16,12 @@ import msgspec
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import decoded_or_none, mapping, mappings, text
+from profiler.core.json_fields import (
+    decoded_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MINUTE, NS_PER_SECOND, parse_ns
@@ -163,13 +168,14 @@ def _failure_reason(event: _Event, schedule: Schedule) -> str | None:
     """Why a call of RunTask started no task; None if the call is not the schedule's, or has
     started a task.
     """
-    request = mapping(event.get("requestParameters"))
-    message = text(event.get("errorMessage")) or ""
+    request = mapping_or_empty(event.get("requestParameters"))
+    message = text_or_none(event.get("errorMessage")) or ""
     if request:
         is_its = (
             request.get("startedBy") == schedule.started_by
             and family_of(str(request.get("taskDefinition"))) == schedule.family
-            and cluster_name(text(request.get("cluster"))) == cluster_name(schedule.cluster_arn)
+            and cluster_name(text_or_none(request.get("cluster")))
+            == cluster_name(schedule.cluster_arn)
         )
     else:
         # A refused call has no parameters, but its message has the task definition. People call
@@ -181,8 +187,10 @@ def _failure_reason(event: _Event, schedule: Schedule) -> str | None:
         return None
     if event.get("errorCode"):
         return _reason_sentence(f"RunTask failed with {event['errorCode']}", message)
-    answer = mapping(event.get("responseElements"))
-    reasons = {text(failure.get("reason")) for failure in mappings(answer.get("failures"))} - {None}
+    answer = mapping_or_empty(event.get("responseElements"))
+    reasons = {
+        text_or_none(failure.get("reason")) for failure in mappings_in_list(answer.get("failures"))
+    } - {None}
     if not reasons or answer.get("tasks"):
         return None
     return _reason_sentence(
@@ -192,7 +200,7 @@ def _failure_reason(event: _Event, schedule: Schedule) -> str | None:
 
 def _is_change_of_rule(event: _Event, schedule: Schedule) -> bool:
     """Whether the call succeeded and is about the rule, which PutTargets has in another field."""
-    request = mapping(event.get("requestParameters"))
+    request = mapping_or_empty(event.get("requestParameters"))
     return schedule.name in (request.get("name"), request.get("rule")) and not event.get(
         "errorCode"
     )
@@ -203,7 +211,7 @@ def _parse_dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     is the event.
     """
     attributes = {
-        name: str(mapping(value).get("StringValue"))
+        name: str(mapping_or_empty(value).get("StringValue"))
         for name, value in message.get("MessageAttributes", {}).items()
     }
     source_arn = attributes.get("SCHEDULE_ARN") or attributes.get("RULE_ARN")
@@ -225,5 +233,7 @@ def _reason_sentence(what: str, why: str) -> str:
 
 def _decode_event(content: object) -> _Event:
     return (
-        mapping(decoded_or_none(msgspec.json.decode, content)) if isinstance(content, str) else {}
+        mapping_or_empty(decoded_or_none(msgspec.json.decode, content))
+        if isinstance(content, str)
+        else {}
     )

@@ -459,8 +459,8 @@ def _check_as_shown(
 ) -> None:
     """Raise TaskProfilerError if somebody has made or changed a target since the plan."""
     why = "it is newer than the plan"
-    if current.key in shown:
-        fields = shown[current.key].changed_field_names(current)
+    if current.identity_key in shown:
+        fields = shown[current.identity_key].changed_field_names(current)
         if not fields:
             return
         why = f"somebody has changed it since the plan ({', '.join(fields)})"

@@ -13,7 +13,7 @@ from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
 from profiler.record.family_owner import FamilyOwner
-from profiler.sizing.resize_policy import Resize, ResizeAction
+from profiler.sizing.resize_policy import ResizeAction, ResizeDecision
 from profiler.sizing.sized_revision import SizeBefore
 from profiler.task_definitions.containers import DefinedContainer, calls_cloudwatch_logs
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
@@ -64,7 +64,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     movable: tuple[ScheduledTarget, ...] = ()  # those of them that --update-schedules may move
     unmonitored: tuple[ScheduledTarget, ...] = ()  # those of them without a monitor
     dead: tuple[DeadTarget, ...] = ()
-    resize: Resize | None = None
+    resize: ResizeDecision | None = None
     owner: FamilyOwner | None = None  # the service to which it is left
     obstacle: str | None = None  # why tasks of the new revision would not start
     # The size from which the newest revision was put back, if runs were killed at it.
@@ -118,7 +118,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return report_streams(self.changed, self.revision_arn)
 
 
-def planned_size_decisions(planned: Iterable[PlannedFamily]) -> list[Resize]:
+def planned_size_decisions(planned: Iterable[PlannedFamily]) -> list[ResizeDecision]:
     """The decisions on the families that get a new revision."""
     return [
         family_plan.resize

@@ -12,10 +12,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.task_definitions.permissions import (
-    concerns,
-    covers,
+    covers_resource,
+    is_about_action,
     is_covered,
     statements_of,
     values_of_field,
@@ -36,7 +36,7 @@ _OPERATORS = frozenset(
 )
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class PolicyQuestion(Struct, frozen=True, kw_only=True):
     """An action on a resource, which may end in ``*``, with what is known of its request."""
 
     action: str
@@ -72,7 +72,7 @@ class StatementEffects(Struct, frozen=True):
         return is_least(self.allows, other.allows) and is_least(other.denies, self.denies)
 
 
-def statement_effects(documents: Policies, question: Question) -> StatementEffects:
+def statement_effects(documents: Policies, question: PolicyQuestion) -> StatementEffects:
     """What the statements of policies say."""
     allows: list[Answer] = []
     denies: list[Answer] = []
@@ -83,10 +83,10 @@ def statement_effects(documents: Policies, question: Question) -> StatementEffec
     return StatementEffects(tuple(allows), tuple(denies))
 
 
-def _does_statement_apply(statement: Mapping[str, object], question: Question) -> Answer:
-    if not concerns(statement, question.action):
+def _does_statement_apply(statement: Mapping[str, object], question: PolicyQuestion) -> Answer:
+    if not is_about_action(statement, question.action):
         return "no"
-    covered = covers(statement, question.resource)
+    covered = covers_resource(statement, question.resource)
     return _all_answers([covered, *_condition_answers(statement, question.context)])
 
 
@@ -99,8 +99,8 @@ def _all_answers(parts: Iterable[Answer]) -> Answer:
 
 def _condition_answers(statement: Mapping[str, object], context: Context) -> Iterator[Answer]:
     """Whether each condition of a statement is met."""
-    for operator, keys in mapping(statement.get("Condition")).items():
-        for key, wanted in mapping(keys).items():
+    for operator, keys in mapping_or_empty(statement.get("Condition")).items():
+        for key, wanted in mapping_or_empty(keys).items():
             values = _values_of_key(key.lower(), context)
             patterns = [*map(str, values_of_field(wanted))]
             is_variable = any(_VARIABLE in pattern for pattern in patterns)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient
-from profiler.core.json_fields import count, field_at, text
+from profiler.core.json_fields import count_or_none, field_at, text_or_none
 
 READ_ENVIRONMENTS = "batch:DescribeJobQueues and batch:DescribeComputeEnvironments"
 # AWS keeps the policy of a role that is linked to a service.
@@ -29,7 +29,7 @@ def max_vcpus_of_environments(batch: AwsClient, queue: str) -> Iterator[int]:
     Raises boto3's errors.
     """
     for environment in _enabled_environments(batch, queue):
-        most = count(field_at(environment, "computeResources.maxvCpus"))
+        most = count_or_none(field_at(environment, "computeResources.maxvCpus"))
         if most is not None:
             yield most
 
@@ -41,8 +41,8 @@ def own_batch_roles(batch: AwsClient, queue: str) -> Iterator[BatchStarter]:
     Raises boto3's errors.
     """
     for environment in _enabled_environments(batch, queue):
-        role_arn = text(environment.get("serviceRole")) or ""
-        cluster_arn = text(environment.get("ecsClusterArn"))  # of pods, there is none
+        role_arn = text_or_none(environment.get("serviceRole")) or ""
+        cluster_arn = text_or_none(environment.get("ecsClusterArn"))  # of pods, there is none
         if cluster_arn and role_arn and _LINKED not in role_arn:
             yield BatchStarter(
                 role=role_arn.rpartition("/")[2],

@@ -26,7 +26,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import family_of, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.batch_detail import STATUSES
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
@@ -95,7 +95,7 @@ class JobDefinitions:
         """Register a revision, and return its ARN."""
         form = registered_form(definition)
         self._revisions.pop(str(form["jobDefinitionName"]), None)  # also after a lost answer
-        with self._call(
+        with self._paced_call(
             "No revision was registered",
             "batch:RegisterJobDefinition, batch:TagResource and iam:PassRole",
         ) as batch:
@@ -118,7 +118,7 @@ class JobDefinitions:
 
     # What only job definitions have.
 
-    def tagged(self, newest_arn: str) -> Mapping[int, Mapping[str, str]]:
+    def tags_of_our_revisions(self, newest_arn: str) -> Mapping[int, Mapping[str, str]]:
         """The tags of the revisions of ours, by their numbers."""
         tagged = {}
         for number, form in self._forms_by_revision(family_of(newest_arn)).items():
@@ -136,7 +136,7 @@ class JobDefinitions:
         active = [other for other, form in forms if _is_active(form) and str(other) != number]
         return f"{head}:{max(active)}" if active else None
 
-    def uncover(self, arn: str, older_arn: str, key: str, value: str) -> None:
+    def reinstate_older(self, arn: str, older_arn: str, key: str, value: str) -> None:
         """Deregister a revision, so that an older one is the newest again, which gets a tag. It is
         read again if no answer arrived.
         """
@@ -147,11 +147,11 @@ class JobDefinitions:
             form = self._forms_by_revision(name).get(revision_number(revision_text(arn)) or 0)
             return form is None or not _is_active(form)
 
-        with self._call("No revision was deregistered", "batch:TagResource") as batch:
+        with self._paced_call("No revision was deregistered", "batch:TagResource") as batch:
             batch.tag_resource(resourceArn=older_arn, tags={key: value})
         kept = f"No revision was deregistered, and {revision_of(older_arn)} got only the tag {key}"
         try:
-            with self._call(kept, "batch:DeregisterJobDefinition") as batch:
+            with self._paced_call(kept, "batch:DeregisterJobDefinition") as batch:
                 batch.deregister_job_definition(jobDefinition=arn)
         except TaskProfilerError as error:
             check_lost_call_was_done(error, is_gone, f"{revision_of(arn)} was deregistered")
@@ -162,13 +162,15 @@ class JobDefinitions:
         names: set[str] = set()
         what = f"The jobs of the queue {queue} could not be listed"
         for status in STATUSES:
-            pages = self._pages(
+            pages = self._unparsed_pages(
                 what, "batch:ListJobs", "list_jobs", jobQueue=queue, jobStatus=status
             )
             with raise_on_missing_queue(self._open_client, queue):
                 for page in pages:
-                    jobs = mappings(page.get("jobSummaryList"))
-                    names |= {family_of(text(job.get("jobDefinition")) or "") for job in jobs}
+                    jobs = mappings_in_list(page.get("jobSummaryList"))
+                    names |= {
+                        family_of(text_or_none(job.get("jobDefinition")) or "") for job in jobs
+                    }
         return frozenset(names - {""})
 
     def most_vcpu(self, queues: frozenset[str]) -> float:
@@ -179,7 +181,7 @@ class JobDefinitions:
         """The vCPUs of the largest environment of a queue; without any that is known, no limit."""
         if queue not in self._vcpus:
             what = f"The room of the queue {queue} could not be read"
-            with self._call(what, READ_ENVIRONMENTS) as batch:
+            with self._paced_call(what, READ_ENVIRONMENTS) as batch:
                 self._vcpus[queue] = max(max_vcpus_of_environments(batch, queue), default=math.inf)
         return self._vcpus[queue]
 
@@ -194,7 +196,7 @@ class JobDefinitions:
             name = str(job["jobDefinitionName"])
             if name not in newest or job["revision"] > newest[name]["revision"]:
                 newest[name] = job
-        return {name: _form(job) for name, job in newest.items()}
+        return {name: _definition_form(job) for name, job in newest.items()}
 
     def _newest_active(self, name: str) -> bytes | None:
         forms = self._forms_by_revision(name)
@@ -204,26 +206,26 @@ class JobDefinitions:
     def _forms_by_revision(self, name: str) -> Mapping[int, bytes]:
         if name not in self._revisions:
             listed = self._described_definitions(jobDefinitionName=name)
-            self._revisions[name] = {int(job["revision"]): _form(job) for job in listed}
+            self._revisions[name] = {int(job["revision"]): _definition_form(job) for job in listed}
         return self._revisions[name]
 
     def _described_definitions(self, **selection: str) -> Iterator[Mapping[str, Any]]:
         what = "The job definitions could not be read"
-        pages = self._pages(what, DESCRIBE_RIGHT, "describe_job_definitions", **selection)
+        pages = self._unparsed_pages(what, DESCRIBE_RIGHT, "describe_job_definitions", **selection)
         for page in pages:
-            yield from mappings(page.get("jobDefinitions"))
+            yield from mappings_in_list(page.get("jobDefinitions"))
 
-    def _pages(
+    def _unparsed_pages(
         self, what: str, right: str, operation: str, **selection: str
     ) -> Iterator[Mapping[str, Any]]:
         """The pages, not as boto3 parses them, which lacks fields that it does not know."""
         token: dict[str, str] = {}
         while True:
-            with self._call(what, right) as batch:
+            with self._paced_call(what, right) as batch:
                 getattr(batch, operation)(**selection, **token)
-                page = mapping(without_nulls(json.loads(self._body.content)))
+                page = mapping_or_empty(without_nulls(json.loads(self._body.content)))
             yield page
-            following = text(page.get("nextToken"))
+            following = text_or_none(page.get("nextToken"))
             if not following:
                 return
             token = {"nextToken": following}
@@ -237,7 +239,7 @@ class JobDefinitions:
         return LastBody(self._client, "*")
 
     @contextmanager
-    def _call(self, what: str, right: str) -> Iterator[AwsClient]:
+    def _paced_call(self, what: str, right: str) -> Iterator[AwsClient]:
         """One call, when it is due."""
         now_ns = self._clock.monotonic_ns()
         self._calls += 1
@@ -261,7 +263,7 @@ def read_job_account(
         targets=targets,
         of_services=definitions.families_of_services,
         owners=CloudFormationOwners(open_client, definition_type=JOB_DEFINITION_TYPE),
-        tagged=definitions.tagged,
+        tagged=definitions.tags_of_our_revisions,
         newest_withdrawn=definitions.newest_withdrawn,
         overrides_of=job_size_overrides,
         timeout_ms_of=submitted_timeout_ms,
@@ -270,7 +272,7 @@ def read_job_account(
     )
 
 
-def _form(job: Mapping[str, Any]) -> bytes:
+def _definition_form(job: Mapping[str, Any]) -> bytes:
     return json.dumps(described_form(job)).encode()
 
 

@@ -67,10 +67,10 @@ class ReplayProgressFile(Struct, frozen=True):
             return self.start_ms
         return done_until_ms if start_ms <= self.start_ms <= done_until_ms else self.start_ms
 
-    def save(self, done_until_ms: int) -> None:
+    def save_progress(self, done_until_ms: int) -> None:
         write_atomically(self.path, msgspec.json.encode((self.start_ms, done_until_ms)))
 
-    def clear(self) -> None:
+    def remove_file(self) -> None:
         self.path.unlink(missing_ok=True)
 
 
@@ -94,7 +94,7 @@ def read_reports(client: AwsClient, group: str, start_ms: int, end_ms: int) -> I
             yield event
 
 
-def replay(
+def replay_reports(
     client: AwsClient,
     group: str,
     owner: str,
@@ -206,7 +206,7 @@ class RedriveProgress(Struct, kw_only=True):
     loss: str = ""
 
 
-def redrive(
+def redrive_events(
     open_client: OpenClient,
     queue_url: str,
     function_name: str,

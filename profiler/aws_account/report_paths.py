@@ -25,19 +25,19 @@ from profiler.aws_account.clusters_and_log_groups import (
     subscription_filters,
 )
 from profiler.aws_account.ecr_images import EcrImage, ecr_image, is_in_registry, is_pulled_through
-from profiler.aws_account.policy_verdicts import Policies, Question, statement_effects
+from profiler.aws_account.policy_verdicts import Policies, PolicyQuestion, statement_effects
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.core.optional_math import known_members, known_values
 from profiler.core.text import listed
 from profiler.task_definitions.permissions import (
     POLICY_NAME,
     RolePolicy,
-    concerns,
     iam_policy_length,
+    is_about_action,
     planned_policy,
     statements_of,
 )
@@ -64,7 +64,7 @@ READ_VALUE = "secretsmanager:GetSecretValue"
 
 def task_role(definition: Mapping[str, object]) -> str | None:
     """The name of a definition's task role."""
-    return (text(definition.get("taskRoleArn")) or "").rpartition("/")[2] or None
+    return (text_or_none(definition.get("taskRoleArn")) or "").rpartition("/")[2] or None
 
 
 def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> RolePolicy:
@@ -120,7 +120,9 @@ def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object
 def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
     """The document of a role's inline policy; None if there is none."""
     try:
-        return mapping(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+        return mapping_or_empty(
+            iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+        )
     except iam.exceptions.NoSuchEntityException:
         return None
 
@@ -305,7 +307,7 @@ class ReportPathReader:
         is_stored = None
         with noted_errors(
             self.problems.add,
-            f"It is unknown whether the image {image.title} is in ECR",
+            f"It is unknown whether the image {image.name_without_registry} is in ECR",
             "ecr:DescribeImages",
         ):
             is_stored = is_in_registry(self._open_registry(image), image)
@@ -313,7 +315,7 @@ class ReportPathReader:
             return False
         with noted_errors(
             self.problems.add,
-            f"It is unknown whether a pull brings the image {image.title} into ECR",
+            f"It is unknown whether a pull brings the image {image.name_without_registry} into ECR",
             "ecr:DescribePullThroughCacheRules",
         ):
             return not is_pulled_through(self._open_registry(image), image)
@@ -418,7 +420,7 @@ class ReportPathReader:
         with noted_errors(self.problems.add, what, "logs:DescribeAccountPolicies"):
             subscriptions = []
             for policy in account_subscriptions(self._open("logs")):
-                document = mapping(json.loads(policy["policyDocument"]))
+                document = mapping_or_empty(json.loads(policy["policyDocument"]))
                 subscriptions.append((document, policy.get("selectionCriteria", "")))
             return tuple(subscriptions)
         return None
@@ -475,7 +477,9 @@ class ReportPathReader:
         """A role that exists, with its boundary. Raises boto3's errors."""
         described = self._open("iam").get_role(RoleName=role)["Role"]
         arn = str(described["Arn"])
-        boundary = text(mapping(described.get("PermissionsBoundary")).get(_BOUNDARY_ARN))
+        boundary = text_or_none(
+            mapping_or_empty(described.get("PermissionsBoundary")).get(_BOUNDARY_ARN)
+        )
         if boundary is None:
             return _RoleWithBoundary(arn=arn)
         return _RoleWithBoundary(
@@ -510,7 +514,7 @@ class ReportPathReader:
                     ],
                 )
                 for result in answer["EvaluationResults"]:
-                    decision = mapping(result.get("OrganizationsDecisionDetail"))
+                    decision = mapping_or_empty(result.get("OrganizationsDecisionDetail"))
                     if decision.get("AllowedByOrganizations") is False:
                         return True
             return False
@@ -529,7 +533,7 @@ class ReportPathReader:
     def _read_managed_policy(self, arn: str) -> Mapping[str, object]:
         iam = self._open("iam")
         version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
-        return mapping(
+        return mapping_or_empty(
             iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
         )
 
@@ -541,7 +545,9 @@ def _answer_of_statements(documents: Policies, wanted: _Resources) -> Permission
     verdict: Permission = "allowed"
     for action, resources in wanted.items():
         for resource in resources:
-            one = statement_effects(documents, Question(action=action, resource=resource)).verdict
+            one = statement_effects(
+                documents, PolicyQuestion(action=action, resource=resource)
+            ).verdict
             if one == "denied by policy":
                 return one
             if one == "denied" or verdict == "allowed":
@@ -582,6 +588,6 @@ def _may_allow_pull(open_client: OpenClient, account: str, region: str, reposito
 def _has_allowing_statement(policy: str, action: str) -> bool:
     """Whether a statement of a resource's policy allows an action, perhaps to others."""
     return any(
-        statement.get("Effect") == "Allow" and concerns(statement, action)
-        for statement in statements_of(mapping(json.loads(policy)))
+        statement.get("Effect") == "Allow" and is_about_action(statement, action)
+        for statement in statements_of(mapping_or_empty(json.loads(policy)))
     )

@@ -28,7 +28,7 @@ from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.memory_margin import MemoryMargin, PeakPrecision, memory_margin
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_decision import decide_on_resize
-from profiler.sizing.resize_policy import Resize, ResizePolicy
+from profiler.sizing.resize_policy import ResizeDecision, ResizePolicy
 from profiler.sizing.sized_revision import (
     RESIZED_FROM,
     REVERTED_FROM,
@@ -89,7 +89,7 @@ class SizePlanner(Struct, frozen=True, kw_only=True):
             family=family,
             document=document,
             window=window,
-            seen=_seen_memory(window, size, self._memory_margin(window, size)),
+            seen=_seen_memory_of_containers(window, size, self._memory_margin(window, size)),
             revisions=EarlierRevisionReader(family, document, self.describe),
             missing_runs=missing_runs,
         )
@@ -174,7 +174,7 @@ class SizePlanner(Struct, frozen=True, kw_only=True):
             total.merge(window)
         return total
 
-    def _decide(self, case: "_FamilyCase") -> Resize:
+    def _decide(self, case: "_FamilyCase") -> ResizeDecision:
         """The decision by the runs and the account. Raises TaskProfilerError."""
         document = case.document
         if is_job_definition(document.definition):
@@ -251,7 +251,7 @@ class SizePlanner(Struct, frozen=True, kw_only=True):
         for title, refusal in self.account.titles_that_cannot_tag(case.family, case.document, new):
             raise TaskProfilerError(f"its new tag would keep the {title} from starting: {refusal}")
 
-    def _refused_targets(self, case: "_FamilyCase", decision: Resize) -> Iterator[str]:
+    def _refused_targets(self, case: "_FamilyCase", decision: ResizeDecision) -> Iterator[str]:
         """Sentences on what starts nothing, because the definition, which stays as it is, does not
         hold the sizes that it sets.
         """
@@ -381,7 +381,7 @@ class RevertPlanner(Struct, frozen=True, kw_only=True):
             seen=SeenMemory(),
             revisions=revisions,
         )
-        decision = Resize(action="revert", reason="on request", runs=0)
+        decision = ResizeDecision(action="revert", reason="on request", runs=0)
         changed = ChangedDefinition(definition=document.definition)
         if {REVERTED_FROM, RESIZED_FROM} & document.tags.keys() == {REVERTED_FROM}:
             # A call that was ended before it moved what starts the family left this behind.
@@ -419,17 +419,19 @@ def _plan_left_unread(case: _FamilyCase, reason: str) -> PlannedFamily:
         notes=(reason,),
         document=case.document,
         changed=ChangedDefinition(definition=case.document.definition),
-        resize=Resize(action="none", reason=reason, runs=case.window.deciding_counts.task_count),
+        resize=ResizeDecision(
+            action="none", reason=reason, runs=case.window.deciding_counts.task_count
+        ),
     )
 
 
-def _left_out_sentences(decision: Resize) -> tuple[str, ...]:
+def _left_out_sentences(decision: ResizeDecision) -> tuple[str, ...]:
     """Sentences on the runs that do not count, if there are any."""
     return known(attrgetter("left_out_runs_sentences"), decision.evidence) or ()
 
 
 def _changed_definition(
-    case: _FamilyCase, decision: Resize, *, is_tagged: bool
+    case: _FamilyCase, decision: ResizeDecision, *, is_tagged: bool
 ) -> ChangedDefinition:
     """The definition with the size, and the tag of a revision; an old size with its containers'
     limits, if they can be read. Raises TaskProfilerError.
@@ -483,7 +485,9 @@ def _repeated_kills_sentence(case: _FamilyCase) -> tuple[str, ...]:
     return known_values([repeated_kill_sentence(case.document.definition)] if killed else [])
 
 
-def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> SeenMemory:
+def _seen_memory_of_containers(
+    window: FamilyWindow, size: TaskSize, margin: MemoryMargin
+) -> SeenMemory:
     """The largest memory of each measured container, and the limits of kills at the definition's
     size, with the margin; beside the batch and above a kill, with that of one value. Beside that,
     what keeps a limit from getting lower.

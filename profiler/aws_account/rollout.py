@@ -118,16 +118,22 @@ class _ResizedFamily(Struct, frozen=True, kw_only=True):
         """Whether somebody has changed what starts the family, but for the revision. Raises
         TaskProfilerError.
         """
-        then = {target.key: target for target in self.targets}
+        then = {target.identity_key: target for target in self.targets}
         return any(
-            target.key not in then
-            or then[target.key].pinned_to(target.definition_arn).changed_field_names(target)
+            target.identity_key not in then
+            or then[target.identity_key]
+            .pinned_to(target.definition_arn)
+            .changed_field_names(target)
             for target in targets
         )
 
     def target_before_move(self, target: ScheduledTarget) -> ScheduledTarget:
         """The target, pinned to the revision that it had before it was moved."""
-        then = [moved.definition_arn for moved in self.moved if moved.key == target.key]
+        then = [
+            moved.definition_arn
+            for moved in self.moved
+            if moved.identity_key == target.identity_key
+        ]
         return replace(target, definition_arn=then[0]) if then else target
 
 
@@ -176,12 +182,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         return self.jobs or TaskDefinitions(self.open_client("ecs"))
 
     @cached_property
-    def _account(self) -> AccountStarterReader:
+    def _starter_reader(self) -> AccountStarterReader:
         return AccountStarterReader(self.open_client, self.on_problem, of_jobs=self.is_of_jobs)
 
     @property
-    def _schedules(self) -> ScheduleReader:
-        return self._account.schedules
+    def _schedule_reader(self) -> ScheduleReader:
+        return self._starter_reader.schedules
 
     @cached_property
     def starter_roles(self) -> StarterRoleReader:
@@ -204,12 +210,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
 
     @cached_property
-    def targets(self) -> tuple[ScheduledTarget, ...]:
+    def scheduled_targets(self) -> tuple[ScheduledTarget, ...]:
         """All targets of schedules and rules that start ECS tasks, in all clusters; or those that
         submit jobs.
         """
         try:
-            return self._account.scheduled_targets()
+            return self._starter_reader.scheduled_targets()
         except TaskProfilerError as error:
             is_size = self.part == "size" and self.request.is_act  # an input can override it
             if self.request.update_schedules or self.request.clusters or self.request.scheduled:
@@ -221,11 +227,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             return ()
 
     @cached_property
-    def _states(self) -> tuple[ScheduledTarget, ...]:
+    def _starting_states(self) -> tuple[ScheduledTarget, ...]:
         """The states of Step Functions that start tasks, or those that submit jobs, as far as they
         can be read. They are never moved.
         """
-        return self._account.starting_states()
+        return self._starter_reader.starting_states()
 
     @cached_property
     def _note_unread_role(self) -> Callable[[str], object]:
@@ -238,28 +244,28 @@ class Rollout(Struct, kw_only=True, dict=True):
     @property
     def starting_targets(self) -> tuple[ScheduledTarget, ...]:
         """What starts tasks or submits jobs: the targets, and states of Step Functions."""
-        return (*self.targets, *self._states)
+        return (*self.scheduled_targets, *self._starting_states)
 
     def machine_schedules(self, names: Collection[str]) -> tuple[Schedule, ...]:
         """What starts the state machines of these names at due times. Raises TaskProfilerError."""
-        _ = self.targets  # which lists it
-        return self._account.machine_schedules(names)
+        _ = self.scheduled_targets  # which lists it
+        return self._starter_reader.machine_schedules(names)
 
     def outer_states(self, names: Collection[str]) -> tuple[ScheduledTarget, ...]:
         """The states that start executions of the state machines of these names."""
-        _ = self._states  # which lists them
-        return self._account.outer_states(names)
+        _ = self._starting_states  # which lists them
+        return self._starter_reader.outer_states(names)
 
     def check_reads(self) -> None:
         """Raise TaskProfilerError if the schedules are needed, or the services, and cannot be
         read.
         """
-        _ = self.targets, self.families_of_services
+        _ = self.scheduled_targets, self.families_of_services
 
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets in the clusters of the request."""
-        return self._targets_in_clusters(self.targets)
+        return self._targets_in_clusters(self.scheduled_targets)
 
     def _targets_in_clusters(
         self, targets: Iterable[ScheduledTarget]
@@ -296,7 +302,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         clusters_by_family = dict[str, set[str]]()
         if request.clusters or request.scheduled:
             targets = self.selected_targets  # which are listed before what they execute
-            states = self._targets_in_clusters(self._account.states_with_due_times(self._states))
+            states = self._targets_in_clusters(
+                self._starter_reader.states_with_due_times(self._starting_states)
+            )
             for target in (*targets, *states):
                 clusters = clusters_by_family.setdefault(target.family, set())
                 if UNKNOWN_VALUE not in target.cluster_arn:
@@ -313,10 +321,10 @@ class Rollout(Struct, kw_only=True, dict=True):
         return InstanceMonitorReader(self.open_client("ecs"), self.on_problem)
 
     @cached_property
-    def _starters(self) -> Mapping[str, tuple[str, ...]]:
+    def _starters_by_family(self) -> Mapping[str, tuple[str, ...]]:
         if not self.names_starters:
             return {}
-        starters = {target.family: {SCHEDULE} for target in self.targets}
+        starters = {target.family: {SCHEDULE} for target in self.scheduled_targets}
         try:
             for families in self._seen_families.values():
                 starters |= {
@@ -410,7 +418,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 )
             else:
                 planned = self._plan_family(family)
-            yield replace(planned, started_by=self._starters.get(family, ()))
+            yield replace(planned, started_by=self._starters_by_family.get(family, ()))
 
     def _plan_family(self, family: str) -> PlannedFamily:
         """Plan the change of the latest active revision.
@@ -440,7 +448,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 planned,
                 self.jobs,
                 self.starting_targets,
-                are_states_known=self._account.machines.are_all_known,
+                are_states_known=self._starter_reader.machines.are_all_known,
             )
         # An act asks again; who only looks at monitors registers nothing, and has no owners.
         if self.owners is not None and not self.request.is_act:
@@ -480,7 +488,9 @@ class Rollout(Struct, kw_only=True, dict=True):
             definition=document.definition, containers=read_containers(document.definition)
         )
         unchanged = PlannedFamily(family=family, action="refused", document=document, changed=same)
-        starters = self._starters.get(family, ())  # if they cannot be read, nothing is refused
+        starters = self._starters_by_family.get(
+            family, ()
+        )  # if they cannot be read, nothing is refused
         try:
             planned = self.plan_change(family, document, starters)
         except TaskProfilerError as error:
@@ -511,7 +521,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         families = {family_plan.family for family_plan in of_all if family_plan.counts_targets}
         if not pins or self.request.update_schedules:
             return None
-        targets = [target for target in self.targets if target.family in families]
+        targets = [target for target in self.scheduled_targets if target.family in families]
         verb = "is" if pins == 1 else "are"
         where = " in all clusters" if len(self._targets_in_clusters(targets)) < len(targets) else ""
         return (
@@ -548,12 +558,12 @@ class Rollout(Struct, kw_only=True, dict=True):
             return planned
         moved: list[ScheduledTarget] = []
         if planned.is_new_revision and self.part == "size":
-            own = self._starting_targets_of(planned.family, self.targets)
+            own = self._starting_targets_of(planned.family, self.scheduled_targets)
             self._sized.append(_ResizedFamily(planned=planned, targets=own, arn=arn, moved=moved))
         for target in self._targets_to_move(planned):
             try:
                 outcome, sentence = self._pinned_targets.move_if_unchanged(
-                    self._schedules, planned, target, arn, self._shown
+                    self._schedule_reader, planned, target, arn, self._shown
                 )
             except TaskProfilerError as error:
                 self._note_failure(planned.family, error)
@@ -579,7 +589,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         self, family: str, targets: Iterable[ScheduledTarget]
     ) -> tuple[ScheduledTarget, ...]:
         """What starts a family: those of the targets, and states of Step Functions."""
-        return tuple(target for target in (*targets, *self._states) if target.family == family)
+        return tuple(
+            target for target in (*targets, *self._starting_states) if target.family == family
+        )
 
     def put_back_unfit(self) -> None:
         """Read once more what starts the families that got a size, and put those back whose size
@@ -603,11 +615,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             try:
                 if sized.have_starters_changed(own):
                     moved = [target for target in own if target.kind != "state"]
-                    self.targets = tuple(map(sized.target_before_move, moved))
+                    self.scheduled_targets = tuple(map(sized.target_before_move, moved))
                     self._plan_sized_again(sized)
             except TaskProfilerError as error:
                 self._note_failure(family, error)
-        self.targets = targets
+        self.scheduled_targets = targets
 
     def _check_registered(self, planned: PlannedFamily, arn: str) -> None:
         """Say of a registered revision if a role does not let its schedule start it: nobody knew
@@ -660,11 +672,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             is_of_newest = target.pinned_revision == planned.revision
             old_arn = first_known(restored if is_of_newest else None, target.definition_arn)
             try:
-                current = self._schedules.read_target_now(target)
+                current = self._schedule_reader.read_target_now(target)
                 if current is not None and current.pinned_revision == new:
                     if not self._pinned_targets.role_allows_revision(current, old_arn):
                         old_arn = target.definition_arn
-                    without = move_target(self._schedules, current, old_arn)
+                    without = move_target(self._schedule_reader, current, old_arn)
                     self.on_step(f"moved {current.title} to {revision_of(old_arn)}{without}")
                     self.counts["moved"] -= 1
             except TaskProfilerError as error:
@@ -716,25 +728,29 @@ class Rollout(Struct, kw_only=True, dict=True):
             targets = self._read_targets_again()
             if "families_of_services" in self.__dict__:
                 self.families_of_services = self._definitions.families_of_services()
-            self._shown.update({target.key: target for target in self.targets})
-            self.targets = targets
+            self._shown.update({target.identity_key: target for target in self.scheduled_targets})
+            self.scheduled_targets = targets
             self._is_read_again = True
         elif not self._lacks_targets:
             current: list[ScheduledTarget] = []
-            for target in self.targets:
+            for target in self.scheduled_targets:
                 again = (
-                    self._schedules.read_target_now(target) if target.family == family else target
+                    self._schedule_reader.read_target_now(target)
+                    if target.family == family
+                    else target
                 )
                 current += known_values((again,))
-            current += self._schedules.changed_since_read(of_jobs=self.is_of_jobs)
-            self.targets = tuple({target.key: target for target in current}.values())
+            current += self._schedule_reader.changed_since_read(of_jobs=self.is_of_jobs)
+            self.scheduled_targets = tuple(
+                {target.identity_key: target for target in current}.values()
+            )
 
     def _read_targets_again(self) -> tuple[ScheduledTarget, ...]:
         """All targets as they are now, and the states. Raises TaskProfilerError."""
         if self._lacks_targets:
             return ()
-        targets = self._account.scheduled_targets()
-        self.__dict__.pop("_states", None)
+        targets = self._starter_reader.scheduled_targets()
+        self.__dict__.pop("_starting_states", None)
         return targets
 
     def _create_log_group(self, planned: PlannedFamily) -> None:
@@ -771,7 +787,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             try:
                 if self.request.attach_policy:
                     policy = plan_policy(self.open_client, role, needed_streams)
-                    if policy.suffices or not self._is_left_to_stack(role):
+                    if policy.is_sufficient or not self._is_left_to_stack(role):
                         yield policy
                 else:
                     yield planned_policy(role, needed_streams)
@@ -807,11 +823,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         IAM replaces a policy as a whole, also with what somebody made from an earlier reading: of a
         policy that was attached before, this reads the role once more.
         """
-        if policy.suffices:
+        if policy.is_sufficient:
             return
         try:
             current = plan_policy(self.open_client, policy.role, policy.streams)
-            if current.suffices:
+            if current.is_sufficient:
                 return  # somebody else has attached it
             if self.owners is not None:
                 self.owners.forget_answers()

@@ -221,7 +221,7 @@ class ScheduleReader:
         target = ScheduledTarget(
             kind="rule", name=name, group=bus, content=content, rule=rule, **started
         )
-        self._machine_starts[target.key] = target
+        self._machine_starts[target.identity_key] = target
 
     def _forget_start(self, place: tuple[str, ...]) -> None:
         """Forget what a schedule started before it was changed."""
@@ -353,7 +353,9 @@ class ScheduleReader:
                 return self.target_of_schedule(target.name, target.group)
             with suppress(self._events.exceptions.ResourceNotFoundException):  # its event bus
                 named = self._targets_of_rule_now(target)
-                return next((other for other in named if other.key == target.key), None)
+                return next(
+                    (other for other in named if other.identity_key == target.identity_key), None
+                )
             return None
 
     def _targets_of_rule_now(self, target: ScheduledTarget) -> Iterator[ScheduledTarget]:

@@ -20,7 +20,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE
-from profiler.schedules.schedule_model import EXECUTION, ClusterTasks, Schedule, StartedTask
+from profiler.schedules.schedule_model import EXECUTION, ReadTasks, Schedule, StartedTask
 
 # Step Functions keeps an execution for 90 days after its end; the rest is for the time that
 # reading takes.
@@ -170,7 +170,7 @@ class _MachineReader:
 
 def read_executions(
     open_client: OpenClient, schedules: Iterable[Schedule], now_ns: int, since_ns: int
-) -> dict[str, ClusterTasks]:
+) -> dict[str, ReadTasks]:
     """The executions of these schedules' state machines that began since ``since_ns``, by the ARN
     of the machine. A machine that cannot be read has a problem instead.
     """
@@ -189,13 +189,11 @@ def read_executions(
                 known_since_ns = max(found.known_since_ns, created_ns[arn])
                 executions[arn] = replace(found, known_since_ns=known_since_ns)
         except TaskProfilerError as error:
-            executions[arn] = ClusterTasks(problem=str(error))
+            executions[arn] = ReadTasks(problem=str(error))
     return executions
 
 
-def _read_machine_executions(
-    client: AwsClient, arn: str, now_ns: int, since_ns: int
-) -> ClusterTasks:
+def _read_machine_executions(client: AwsClient, arn: str, now_ns: int, since_ns: int) -> ReadTasks:
     """Raises boto3's errors."""
     tasks: list[StartedTask] = []
     known_since_ns = max(since_ns, now_ns - _KEPT_NS)
@@ -214,7 +212,7 @@ def _read_machine_executions(
         if number == _MAX_PAGES and page.get("nextToken"):
             known_since_ns = oldest_ns
             break
-    return ClusterTasks(tasks=tuple(tasks), read_ns=now_ns, known_since_ns=known_since_ns)
+    return ReadTasks(tasks=tuple(tasks), read_ns=now_ns, known_since_ns=known_since_ns)
 
 
 def _started_execution(execution: Mapping[str, Any], started_ns: int) -> StartedTask:

@@ -23,7 +23,12 @@ from profiler.aws_account.target_contents import (
 )
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.core.json_fields import (
+    count_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, product
 from profiler.core.timestamps import MS_PER_SECOND, json_moment_ns
@@ -84,30 +89,30 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.group}/{self.name}"
 
     @property
-    def machine(self) -> str:
+    def machine_name(self) -> str:
         """The name of a state's machine."""
         return self.group.partition(",")[0]
 
     @property
-    def place(self) -> Mapping[str, Any]:
+    def task_request(self) -> Mapping[str, Any]:
         """Where it starts its task: the parameters for ECS, or RunTask's request."""
         if self.request is not None:
             return self.request
-        return mapping(self.started_content.get(TASK_PARAMETERS))
+        return mapping_or_empty(self.started_content.get(TASK_PARAMETERS))
 
     @property
     def started_content(self) -> Mapping[str, Any]:
         """What a rule or a schedule starts, with its role; of a state, its machine's role."""
         is_whole = self.kind in ("rule", "state")
-        return self.content if is_whole else mapping(self.content.get("Target"))
+        return self.content if is_whole else mapping_or_empty(self.content.get("Target"))
 
     @property
-    def tags(self) -> list[dict[str, Any]]:
+    def task_tags(self) -> list[dict[str, Any]]:
         """The tags that it gives to each task, each with a key and a value; Scheduler also accepts
         objects whose names are the keys.
         """
         pairs: list[dict[str, Any]] = []
-        for tag in mappings(self.place.get("Tags")):
+        for tag in mappings_in_list(self.task_request.get("Tags")):
             if {name.lower() for name in tag} <= {"key", "value"}:
                 pairs.append({name.lower(): value for name, value in tag.items()})
             else:
@@ -119,9 +124,9 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         them, those of the definition. AWS's own, which nobody can propagate, are none.
         """
         tags: list[Mapping[str, Any]] = []
-        if self.place.get("PropagateTags") in ("TASK_DEFINITION", UNKNOWN_VALUE):
-            tags += mappings(definition.get("tags"))
-        by_key = {str(tag.get("key")): str(tag.get("value")) for tag in (*tags, *self.tags)}
+        if self.task_request.get("PropagateTags") in ("TASK_DEFINITION", UNKNOWN_VALUE):
+            tags += mappings_in_list(definition.get("tags"))
+        by_key = {str(tag.get("key")): str(tag.get("value")) for tag in (*tags, *self.task_tags)}
         return {key: value for key, value in by_key.items() if not key.lower().startswith("aws:")}
 
     @property
@@ -131,7 +136,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     @property
     def state_timeout_ms(self) -> float | None:
         """The time after which a state ends its task or job; None without one."""
-        seconds = count(self.content.get(TIME_LIMIT)) if self.kind == "state" else None
+        seconds = count_or_none(self.content.get(TIME_LIMIT)) if self.kind == "state" else None
         return product(seconds, MS_PER_SECOND)
 
     @property
@@ -140,7 +145,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         return json_moment_ns(self.content.get(_CHANGED)) if self.kind == "schedule" else None
 
     @property
-    def key(self) -> tuple[str, ...]:
+    def identity_key(self) -> tuple[str, ...]:
         """What identifies it in the account."""
         return self.kind, self.group, self.name, str(self.content.get("Id"))
 
@@ -154,13 +159,13 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     def settings_by_name(self) -> Mapping[str, Any]:
         """What a person sets, by the names of the fields, the target's among them."""
         if self.kind == "state":
-            return {**self.place, **self.content}
+            return {**self.task_request, **self.content}
         if self.kind == "rule":
             return {**self.rule, **self.content}
         fields = {
             name: value for name, value in self.content.items() if name not in READ_ONLY_FIELDS
         }
-        target = mapping(fields.pop("Target"))
+        target = mapping_or_empty(fields.pop("Target"))
         return {**fields, **target}
 
     def pinned_to(self, definition_arn: str) -> "ScheduledTarget":
@@ -258,8 +263,8 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
     starter = None
     if target.request is not None:
         cluster_arn = whole_arn(cluster_arn, "ecs", "cluster", str(content.get("Arn")))
-        task_count = count(target.request.get("Count")) or 1
-        starter = text(target.request.get("StartedBy")) or ""
+        task_count = count_or_none(target.request.get("Count")) or 1
+        starter = text_or_none(target.request.get("StartedBy")) or ""
     return Schedule(
         kind="rule" if is_rule else "schedule",
         name=target.name,

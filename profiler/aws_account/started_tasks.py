@@ -19,7 +19,7 @@ from profiler.core.optional_math import known
 from profiler.core.redaction import redact_line
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS
 from profiler.schedules.due_outcomes import KEPT_NS
-from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTask
+from profiler.schedules.schedule_model import STARTERS, ReadTasks, StartedTask
 
 _TASKS_PER_CALL = 100
 NO_CLUSTER = "ClusterNotFoundException"
@@ -38,9 +38,7 @@ _INSTEAD = "for batches of a few seconds, use task-profiler run instead of the m
 _KILLED = f"A monitor that is killed, or does not start, {{}}: {_INSTEAD}"
 
 
-def read_clusters(
-    ecs: AwsClient, cluster_arns: Iterable[str], now_ns: int
-) -> dict[str, ClusterTasks]:
+def read_clusters(ecs: AwsClient, cluster_arns: Iterable[str], now_ns: int) -> dict[str, ReadTasks]:
     """Read the tasks of each cluster.
 
     A cluster that cannot be read has a problem instead of tasks.
@@ -55,9 +53,9 @@ def read_clusters(
                 )
         except TaskProfilerError as error:
             is_gone = cause_code(error) == NO_CLUSTER
-            tasks_by_cluster[arn] = ClusterTasks(problem=str(error), is_gone=is_gone)
+            tasks_by_cluster[arn] = ReadTasks(problem=str(error), is_gone=is_gone)
         else:
-            tasks_by_cluster[arn] = ClusterTasks(
+            tasks_by_cluster[arn] = ReadTasks(
                 tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS
             )
     return tasks_by_cluster

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Question, statement_effects
+from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, PolicyQuestion, statement_effects
 from profiler.aws_account.queue_room import READ_ENVIRONMENTS, BatchStarter, own_batch_roles
 from profiler.aws_account.report_paths import READ_POLICIES, ReportPathReader
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
@@ -26,7 +26,7 @@ from profiler.core.ecs_terms import (
     revision_text,
 )
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import text
+from profiler.core.json_fields import text_or_none
 from profiler.core.optional_math import first_known, known_members
 from profiler.core.text import listed
 from profiler.record.batch_job import resource_name
@@ -118,7 +118,7 @@ class StarterRoleReader:
                 _cluster_condition_keys(target) if is_start else {}
             )  # AWS names no other for tags
             known = _request_condition_keys(revision_arn) | place_of_start
-            asked = Question(action=action, resource=resource, context=known)
+            asked = PolicyQuestion(action=action, resource=resource, context=known)
             is_asked_so_far = bool(before) or is_start
             with self._noting_unread_role(role, what):
                 lack = self._why_tags_are_not_allowed(
@@ -154,7 +154,7 @@ class StarterRoleReader:
         is_tagged_so_far = bool(before) or submitted.are_given
         what = "It is unknown whether AWS Batch may give jobs a new tag"
         for starter in self._batch_starters(queue):
-            asked = Question(
+            asked = PolicyQuestion(
                 action=_TAG_ACTION,
                 resource=starter.tasks_arn,
                 context=_request_condition_keys(revision_arn),
@@ -173,7 +173,7 @@ class StarterRoleReader:
     def _why_tags_are_not_allowed(
         self,
         role: str,
-        asked: Question,
+        asked: PolicyQuestion,
         present: Mapping[str, str] | None,
         new: Mapping[str, str],
     ) -> str | None:
@@ -205,7 +205,8 @@ class StarterRoleReader:
         action = "batch:SubmitJob" if target.is_of_job else _RUN_ACTION
         context = _cluster_condition_keys(target)
         then, now = (
-            Question(action=action, resource=arn, context=context) for arn in (present_arn, new_arn)
+            PolicyQuestion(action=action, resource=arn, context=context)
+            for arn in (present_arn, new_arn)
         )
         with self._noting_unread_role(role, what):
             lack = self._why_not_allowed(role, then, now)
@@ -222,8 +223,8 @@ class StarterRoleReader:
         has one for targets without their own. None for a role of another account, which cannot be
         read here.
         """
-        of_rule = text(target.rule.get("RoleArn"))
-        role_arn = text(target.started_content.get("RoleArn")) or of_rule or ""
+        of_rule = text_or_none(target.rule.get("RoleArn"))
+        role_arn = text_or_none(target.started_content.get("RoleArn")) or of_rule or ""
         is_here = role_arn.split(":")[4:5] == arn.split(":")[4:5]
         return (role_arn.rpartition("/")[2] or None) if is_here else None
 
@@ -243,7 +244,9 @@ class StarterRoleReader:
                 self._refused[role] = cause
             raise
 
-    def _why_not_allowed(self, role: str, present: Question | None, new: Question) -> str | None:
+    def _why_not_allowed(
+        self, role: str, present: PolicyQuestion | None, new: PolicyQuestion
+    ) -> str | None:
         """How a role's policies, or its boundary, do not allow something new that they must allow,
         as a verb; ``present``: what they do allow, as far as anybody knows.
         """

@@ -40,7 +40,12 @@ from profiler.aws_account.target_contents import (
 )
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import arn_account, arn_region
-from profiler.core.json_fields import count, mapping, text, with_capitalized_names
+from profiler.core.json_fields import (
+    count_or_none,
+    mapping_or_empty,
+    text_or_none,
+    with_capitalized_names,
+)
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, known_members, known_values, max_known
 from profiler.core.text import on_one_line
@@ -199,7 +204,7 @@ class StateMachineReader:
             if len(outer) == len(found):
                 return tuple(found)
             found = outer
-            inner |= {state.machine for state in outer}
+            inner |= {state.machine_name for state in outer}
 
     def _all_states(self) -> Iterator[ScheduledTarget]:
         return chain.from_iterable(one.starting_states for one in self._known.values())
@@ -319,7 +324,9 @@ def _is_gone(error: Exception) -> bool:
 
 def _targets_of_description(arn: str, described: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
     """Those of a described machine or version."""
-    return targets_of_machine(arn, described.get("definition"), text(described.get("roleArn")))
+    return targets_of_machine(
+        arn, described.get("definition"), text_or_none(described.get("roleArn"))
+    )
 
 
 def targets_of_machine(
@@ -328,7 +335,7 @@ def targets_of_machine(
     """The states of a state machine that start tasks or submit jobs of definitions that they name,
     or executions of state machines, in the account and the Region of the machine.
     """
-    source = text(definition) or ""
+    source = text_or_none(definition) or ""
     role = known_members({"RoleArn": role_arn})
     if not any(action in source for action in _ACTIONS):
         return
@@ -338,13 +345,13 @@ def targets_of_machine(
         return
     for name, action, state in _starting_states(machine):
         given = state.get("Arguments", state.get("Parameters"))
-        request = mapping(with_capitalized_names(_with_marks_for_computed(given)))
+        request = mapping_or_empty(with_capitalized_names(_with_marks_for_computed(given)))
         if action == _RUN_TASK:
             started = task_of_request(request)
         elif action == _SUBMIT_JOB:
             started = {**job_of_request(request, arn), "request": request}
         else:
-            started = execution_target(text(request.get("StateMachineArn")) or "")
+            started = execution_target(text_or_none(request.get("StateMachineArn")) or "")
         named = started["definition_arn"] or started.get("machine_arn", "")
         is_elsewhere = "Credentials" in state or (
             named.startswith("arn:") and _account_and_region(named) != _account_and_region(arn)
@@ -365,9 +372,9 @@ def _state_time_limit(
     """The shortest time in seconds after which Step Functions ends a state that waits for what it
     has started, or the execution around it; empty without any.
     """
-    waits = (text(state.get("Resource")) or "").endswith(_WAITS)
+    waits = (text_or_none(state.get("Resource")) or "").endswith(_WAITS)
     limits_seconds = [machine.get("TimeoutSeconds"), state.get("TimeoutSeconds") if waits else None]
-    known_seconds = known_values(map(count, limits_seconds))
+    known_seconds = known_values(map(count_or_none, limits_seconds))
     return {TIME_LIMIT: min(known_seconds)} if waits and known_seconds else {}
 
 
@@ -386,10 +393,10 @@ def _starting_states(
             yield from _starting_states(item)
     if not isinstance(value, dict):
         return
-    for name, state in mapping(value.get("States")).items():
-        starts = _STARTS.fullmatch(text(mapping(state).get("Resource")) or "")
+    for name, state in mapping_or_empty(value.get("States")).items():
+        starts = _STARTS.fullmatch(text_or_none(mapping_or_empty(state).get("Resource")) or "")
         if starts:
-            yield name, starts[1] or starts[2], mapping(state)
+            yield name, starts[1] or starts[2], mapping_or_empty(state)
     for item in value.values():
         yield from _starting_states(item)
 

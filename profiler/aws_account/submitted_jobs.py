@@ -10,14 +10,14 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count, mapping, text
+from profiler.core.json_fields import count_or_none, mapping_or_empty, text_or_none
 from profiler.core.optional_math import known
 from profiler.core.redaction import redact_line
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS
 from profiler.record.batch_detail import FAILED
 from profiler.schedules.due_outcomes import FAILED_TO_START
-from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
+from profiler.schedules.schedule_model import ReadTasks, Schedule, StartedTask
 
 # Batch keeps a job at least seven days; the rest is for the time that reading takes.
 _KEPT_NS = 7 * NS_PER_DAY - NS_PER_MINUTE
@@ -36,7 +36,7 @@ def read_queues(
     pause: Callable[[float], None],
     since_ns: int = 0,
     may_continue: Callable[[], bool] = lambda: True,
-) -> dict[str, ClusterTasks]:
+) -> dict[str, ReadTasks]:
     """The jobs with the names of the schedules, by the ARN of their queue.
 
     A queue that cannot be read has a problem instead. Jobs from before ``since_ns`` are not listed.
@@ -55,7 +55,7 @@ def read_queues(
                 jobs = _QueueJobReader(open_client("batch"), arn, oldest_ns, pause)
                 queues[arn] = jobs.read_jobs_named(names[arn], now_ns, may_continue)
         except TaskProfilerError as error:
-            queues[arn] = ClusterTasks(problem=str(error))
+            queues[arn] = ReadTasks(problem=str(error))
     return queues
 
 
@@ -69,21 +69,21 @@ class _QueueJobReader(Struct, frozen=True):
 
     def read_jobs_named(
         self, names: Collection[str], now_ns: int, may_continue: Callable[[], bool]
-    ) -> ClusterTasks:
+    ) -> ReadTasks:
         """The jobs of these names that Batch still knows, of each the newest."""
         jobs = self._list_jobs_of_queue(names) if len(names) > 1 and may_continue() else None
         known_since_ns = self.since_ns
         if jobs is not None:
-            return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
+            return ReadTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
         jobs = []
         for name in sorted(names):
             if not may_continue():
-                return ClusterTasks(problem=_NO_TIME)
+                return ReadTasks(problem=_NO_TIME)
             of_name = self._list_jobs_of_name(name)
             if len(of_name) == _MAX_JOBS:
                 known_since_ns = max(known_since_ns, of_name[-1].created_ns)
             jobs += of_name
-        return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
+        return ReadTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
 
     def _list_jobs_of_queue(self, names: Collection[str]) -> list[StartedTask] | None:
         """The jobs of these names by a listing of the whole queue; None if that takes more calls
@@ -114,26 +114,26 @@ class _QueueJobReader(Struct, frozen=True):
         )
         self.pause(_SECONDS_BETWEEN_CALLS)
         for page in pages:
-            yield [_submitted_job(mapping(summary)) for summary in page["jobSummaryList"]]
+            yield [_submitted_job(mapping_or_empty(summary)) for summary in page["jobSummaryList"]]
             if page.get("nextToken"):
                 self.pause(_SECONDS_BETWEEN_CALLS)
 
 
 def _submitted_job(summary: Mapping[str, Any]) -> StartedTask:
     """A job of ListJobs. An array has no start of its own."""
-    definition = family_of(text(summary.get("jobDefinition")) or "")
-    started_ms = count(summary.get("startedAt"))
-    is_array = "size" in mapping(summary.get("arrayProperties"))
+    definition = family_of(text_or_none(summary.get("jobDefinition")) or "")
+    started_ms = count_or_none(summary.get("startedAt"))
+    is_array = "size" in mapping_or_empty(summary.get("arrayProperties"))
     is_stopped_by_hand = summary.get("isCancelled") or summary.get("isTerminated")
     is_unstarted = summary.get("status") == FAILED and not (started_ms or is_array)
-    reason = on_one_line(text(summary.get("statusReason")) or "")[:_MAX_REASON_CHARS]
+    reason = on_one_line(text_or_none(summary.get("statusReason")) or "")[:_MAX_REASON_CHARS]
     return StartedTask(
-        arn=f"job/{text(summary.get('jobId')) or ''}",
+        arn=f"job/{text_or_none(summary.get('jobId')) or ''}",
         family=definition,
-        job_name=text(summary.get("jobName")),
-        created_ns=(count(summary.get("createdAt")) or 0) * NS_PER_MS,
+        job_name=text_or_none(summary.get("jobName")),
+        created_ns=(count_or_none(summary.get("createdAt")) or 0) * NS_PER_MS,
         started_ns=known(lambda at_ms: at_ms * NS_PER_MS, started_ms),
-        stopped_ns=known(lambda at_ms: at_ms * NS_PER_MS, count(summary.get("stoppedAt"))),
+        stopped_ns=known(lambda at_ms: at_ms * NS_PER_MS, count_or_none(summary.get("stoppedAt"))),
         stop_code=FAILED_TO_START if is_unstarted and not is_stopped_by_hand else None,
         stopped_reason=redact_line(reason) or None,
     )

@@ -15,7 +15,7 @@ from profiler.aws_account.aws_errors import OpenClient, note_only_first, noted_e
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.aws_account.target_overrides import asked_launch_type
 from profiler.core.ecs_terms import EC2, EXTERNAL, FARGATE, arn_region, cluster_name
-from profiler.core.json_fields import mappings, text, with_uncapitalized_names
+from profiler.core.json_fields import mappings_in_list, text_or_none, with_uncapitalized_names
 from profiler.core.optional_math import known_values
 from profiler.core.text import listed
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
@@ -54,7 +54,9 @@ def unsupported_launch_type(
 
 def missing_provider(strategy: object, cluster: Mapping[str, Any]) -> str | None:
     """The first capacity provider of a strategy that a cluster of DescribeClusters lacks."""
-    named = known_values(text(item.get("capacityProvider")) for item in mappings(strategy))
+    named = known_values(
+        text_or_none(item.get("capacityProvider")) for item in mappings_in_list(strategy)
+    )
     known = {*cluster.get("capacityProviders", ())}
     return next((name for name in named if name not in known | {UNKNOWN_VALUE}), None)
 
@@ -82,7 +84,7 @@ class TargetClusterReader:
         if cluster.get("status") == _INACTIVE:
             reason = f"the cluster {name} does not exist"
             return PlaceRefusal(reason, "create the cluster, or change the target")
-        strategy = with_uncapitalized_names(target.place.get("CapacityProviderStrategy"))
+        strategy = with_uncapitalized_names(target.task_request.get("CapacityProviderStrategy"))
         missing = missing_provider(strategy, cluster)
         if missing is None:
             return None

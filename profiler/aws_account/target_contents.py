@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.core.json_fields import mapping, text, with_capitalized_names
+from profiler.core.json_fields import mapping_or_empty, text_or_none, with_capitalized_names
 from profiler.core.json_levels import within_levels
 
 TASK_PARAMETERS = "EcsParameters"
@@ -74,11 +74,11 @@ def execution_target(machine_arn: str) -> dict[str, Any]:
 
 def _job_of_parameters(target: Mapping[str, Any]) -> dict[str, Any]:
     """The queue and the job of a rule's target."""
-    job = mapping(target[JOB_PARAMETERS])
+    job = mapping_or_empty(target[JOB_PARAMETERS])
     return {
         "cluster_arn": target["Arn"],
-        "definition_arn": text(job.get(JOB_DEFINITION)) or "",
-        "job_name": text(job.get("JobName")) or "",
+        "definition_arn": text_or_none(job.get(JOB_DEFINITION)) or "",
+        "job_name": text_or_none(job.get("JobName")) or "",
     }
 
 
@@ -87,7 +87,7 @@ def _universal_request(target: Mapping[str, Any]) -> Mapping[str, Any]:
     service. One that cannot be read starts nothing.
     """
     try:
-        return mapping(
+        return mapping_or_empty(
             with_capitalized_names(json.loads(within_levels(target.get("Input") or "{}")))
         )
     except ValueError:
@@ -97,8 +97,8 @@ def _universal_request(target: Mapping[str, Any]) -> Mapping[str, Any]:
 def task_of_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """The cluster and the task definition of a request of RunTask."""
     return {
-        "cluster_arn": text(request.get("Cluster")) or "default",
-        "definition_arn": text(request.get("TaskDefinition")) or "",
+        "cluster_arn": text_or_none(request.get("Cluster")) or "default",
+        "definition_arn": text_or_none(request.get("TaskDefinition")) or "",
         "request": request,
     }
 
@@ -109,10 +109,10 @@ def job_of_request(request: Mapping[str, Any], caller_arn: str) -> dict[str, Any
     """
     return {
         "cluster_arn": whole_arn(
-            text(request.get("JobQueue")) or "", "batch", "job-queue", caller_arn
+            text_or_none(request.get("JobQueue")) or "", "batch", "job-queue", caller_arn
         ),
-        "definition_arn": text(request.get(JOB_DEFINITION)) or "",
-        "job_name": text(request.get("JobName")) or "",
+        "definition_arn": text_or_none(request.get(JOB_DEFINITION)) or "",
+        "job_name": text_or_none(request.get("JobName")) or "",
     }
 
 
@@ -156,4 +156,4 @@ def start_of_schedule(schedule: Mapping[str, Any], *, with_machines: bool) -> di
         return None
     if is_state_machine_arn(arn):
         return execution_target(str(arn))
-    return execution_target(text(_universal_request(target).get("StateMachineArn")) or "")
+    return execution_target(text_or_none(_universal_request(target).get("StateMachineArn")) or "")

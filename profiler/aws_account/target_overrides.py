@@ -16,7 +16,13 @@ from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, has_due_times
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.json_fields import count, mapping, mappings, text, with_uncapitalized_names
+from profiler.core.json_fields import (
+    count_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+    with_uncapitalized_names,
+)
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import known, known_members
 from profiler.record.record_model import TaskSize
@@ -65,7 +71,7 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
         """The definition as RunTask reads it with these overrides."""
         containers = [
             {**container, **self.containers.get(str(container.get("name")), {})}
-            for container in mappings(definition.get("containerDefinitions"))
+            for container in mappings_in_list(definition.get("containerDefinitions"))
         ]
         return {**definition, **self.task, "containerDefinitions": containers}
 
@@ -151,13 +157,13 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
             json.dumps(with_uncapitalized_names(target.request.get("Overrides")))
         )
     started = target.content if target.kind == "rule" else target.content["Target"]
-    transformer = mapping(started.get("InputTransformer"))
+    transformer = mapping_or_empty(started.get("InputTransformer"))
     if transformer:
-        return _overrides_of_template(text(transformer.get("InputTemplate")) or "")
+        return _overrides_of_template(text_or_none(transformer.get("InputTemplate")) or "")
     if started.get("InputPath") is not None and not has_due_times(target):
         return SizeOverrides(unknown="its input is a part of the event, which can override sizes")
     # Without an input, the rule's event is the input: no event has overrides at its top.
-    source = text(started.get("Input")) or "{}"
+    source = text_or_none(started.get("Input")) or "{}"
     return _overrides_of_text(source) if target.kind == "rule" else _overrides_of_template(source)
 
 
@@ -182,14 +188,16 @@ def asked_launch_type(target: ScheduledTarget) -> str | None:
     """The launch type that a target asks for, also by Fargate's capacity providers; None: none, or
     that of its cluster or of other providers.
     """
-    place = target.place
+    place = target.task_request
     providers = {
         str(item.get("capacityProvider"))
-        for item in map(with_uncapitalized_names, mappings(place.get("CapacityProviderStrategy")))
+        for item in map(
+            with_uncapitalized_names, mappings_in_list(place.get("CapacityProviderStrategy"))
+        )
     }
     if providers:
         return FARGATE if providers <= {FARGATE, FARGATE_SPOT} else None
-    return text(place.get("LaunchType"))
+    return text_or_none(place.get("LaunchType"))
 
 
 def job_size_overrides(target: ScheduledTarget) -> SizeOverrides:
@@ -205,7 +213,7 @@ def submitted_timeout_ms(target: ScheduledTarget) -> float | None:
     set one.
     """
     try:
-        return attempt_timeout_ms(mapping(_submitted_input(target)))
+        return attempt_timeout_ms(mapping_or_empty(_submitted_input(target)))
     except _UnreadableError:
         return None
 
@@ -213,7 +221,7 @@ def submitted_timeout_ms(target: ScheduledTarget) -> float | None:
 def submitted_tags(target: ScheduledTarget) -> SubmittedTags:
     """What a target that submits a job says of tags; nothing if it cannot be read."""
     try:
-        asked = mapping(_submitted_input(target))
+        asked = mapping_or_empty(_submitted_input(target))
     except _UnreadableError:
         return SubmittedTags()
     propagates = asked.get("propagateTags")
@@ -228,10 +236,10 @@ def _submitted_input(target: ScheduledTarget) -> object:
     if target.request is not None:
         return with_uncapitalized_names(target.request)
     started = target.content if target.kind == "rule" else target.content["Target"]
-    transformer = mapping(started.get("InputTransformer"))
-    source = text(started.get("Input")) or "{}"
+    transformer = mapping_or_empty(started.get("InputTransformer"))
+    source = text_or_none(started.get("Input")) or "{}"
     if transformer:
-        source = text(transformer.get("InputTemplate")) or ""
+        source = text_or_none(transformer.get("InputTemplate")) or ""
     elif started.get("InputPath") is not None and not has_due_times(target):
         raise _UnreadableError("its input is a part of the event, which can override sizes")
     try:
@@ -246,12 +254,12 @@ def _overrides_of_job(asked: object) -> SizeOverrides:
     if not isinstance(asked, dict):  # as in _overrides_of_text
         return SizeOverrides(unknown=_UNREADABLE if _is_unknown(asked) else "")
     of_tasks = asked.get("ecsPropertiesOverride")
-    if _is_unknown(of_tasks) or mapping(of_tasks).get("taskProperties"):
+    if _is_unknown(of_tasks) or mapping_or_empty(of_tasks).get("taskProperties"):
         return SizeOverrides(unknown="its input overrides what its containers have")
     given = asked.get("containerOverrides")
     if given is None:
         return SizeOverrides()
-    listed = mapping(given).get("resourceRequirements") or []
+    listed = mapping_or_empty(given).get("resourceRequirements") or []
     if not (isinstance(listed, list) and all(map(_is_known_requirement, listed))):
         given = None
     if not isinstance(given, dict):
@@ -267,7 +275,7 @@ def _is_known_requirement(requirement: object) -> bool:
 def _job_sizes(overrides: Mapping[str, object]) -> dict[str, object]:
     """The sizes of a submission's overrides, in RunTask's form."""
     asked = {"VCPU": overrides.get("vcpus"), "MEMORY": overrides.get("memory")}
-    for requirement in mappings(overrides.get("resourceRequirements")):
+    for requirement in mappings_in_list(overrides.get("resourceRequirements")):
         asked[str(requirement.get("type"))] = requirement.get("value")
     return known_members(
         {"cpu": known("{} vCPU".format, asked["VCPU"]), "memory": known(str, asked["MEMORY"])}
@@ -298,7 +306,7 @@ def _overrides_of_text(source: str) -> SizeOverrides:
         )
     listed = read.get("containerOverrides")
     containers: dict[str, Mapping[str, object]] = {}
-    for override in mappings(listed):
+    for override in mappings_in_list(listed):
         sizes = _known_sizes(override, CONTAINER_SIZES)
         if sizes:
             containers[str(override.get("name"))] = sizes
@@ -307,7 +315,11 @@ def _overrides_of_text(source: str) -> SizeOverrides:
     )
     task = {"cpu": UNKNOWN_VALUE} if has_unknown_part else _known_sizes(read, TASK_SIZES)
     # RunTask ignores an empty override.
-    names = (text(override.get("name")) or "" for override in mappings(listed) if override)
+    names = (
+        text_or_none(override.get("name")) or ""
+        for override in mappings_in_list(listed)
+        if override
+    )
     known_names = frozenset(name for name in names if not _is_unknown(name))
     return replace(
         _overrides_if_readable(SizeOverrides(task=task, containers=containers)), names=known_names
@@ -333,7 +345,7 @@ def _overrides_if_readable(overrides: SizeOverrides) -> SizeOverrides:
     }
     for name, values in numbers.items():
         is_readable = is_readable and UNKNOWN_VALUE not in name
-        is_readable = is_readable and all(count(value) is not None for value in values)
+        is_readable = is_readable and all(count_or_none(value) is not None for value in values)
     if is_readable:
         return overrides
     return SizeOverrides(unknown="its input overrides a size with a value that is not known")

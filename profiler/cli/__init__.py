@@ -107,7 +107,7 @@ def run_without_click(arguments: list[str]) -> int | None:
 
 def _print_error(error: Exception) -> None:
     if sys.stderr is not None:  # None: the caller has closed it
-        from profiler.cli.printing import fitted_to_terminal
+        from profiler.cli.printing import wrapped_to_terminal
 
-        sys.stderr.write(fitted_to_terminal(f"task-profiler: {error}") + "\n")
+        sys.stderr.write(wrapped_to_terminal(f"task-profiler: {error}") + "\n")
         sys.stderr.flush()

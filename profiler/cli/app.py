@@ -7,9 +7,9 @@ from itertools import groupby
 
 import click
 
-from profiler.cli.interruption import exit_code_of, signals_end_command
-from profiler.cli.options import CommandGroup
-from profiler.cli.printing import message_text, replace_standard_streams, say
+from profiler.cli.interruption import exit_code_of_exception, signals_end_command
+from profiler.cli.options import WholeSentenceGroup
+from profiler.cli.printing import replace_standard_streams, safe_message_text, say
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
 
@@ -80,7 +80,7 @@ _NO_MEMORY = TaskProfilerError(
 )
 
 
-class _LazyGroup(CommandGroup):
+class _LazyGroup(WholeSentenceGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
 
@@ -138,7 +138,7 @@ def run_command_line() -> None:
         sys.exit(code)
     except click.exceptions.Abort as aborted:
         # A question of click hides the cause, not the context.
-        exit_code = exit_code_of(aborted.__context__)
+        exit_code = exit_code_of_exception(aborted.__context__)
         # The question itself says nothing about the end of its input.
         if exit_code == 1 or _wants_json():
             click.echo(
@@ -175,7 +175,7 @@ def _wants_json() -> bool:
 def _error_text(message: str, exit_code: int) -> str:
     from profiler.cli.json_error import error_line  # only after an error
 
-    return error_line(message, exit_code) if _wants_json() else message_text(message)
+    return error_line(message, exit_code) if _wants_json() else safe_message_text(message)
 
 
 @click.command(
@@ -197,7 +197,7 @@ def schema(command: tuple[str, ...]) -> None:
 
     described = json_schema()
     if command:
-        from profiler.cli.json_lines import schema_of  # imports most commands
+        from profiler.cli.json_lines import schema_of_command_lines  # imports most commands
 
-        described = schema_of(" ".join(command))
+        described = schema_of_command_lines(" ".join(command))
     say(json.dumps(described, indent=2))

@@ -11,7 +11,7 @@ import click
 from msgspec.structs import replace
 
 from profiler.cli.github_format import (
-    annotation,
+    annotation_command,
     append_to_summary,
     escaped_markdown,
     markdown_table,
@@ -31,11 +31,12 @@ from profiler.cli.options import (
     past_run_options,
     repeatable,
 )
-from profiler.cli.printing import warn, warned_notes, write_json_lines
+from profiler.cli.printing import warn, warn_of_notes, write_json_lines
 from profiler.cli.styled_text import write_lines
 from profiler.cli.tables import Column, table_width
 from profiler.cli.terminal.comparison_tables import (
     METRIC_COLUMNS,
+    change_percent_text,
     changes_to_show,
     comparison_lines,
     conditions_of_comparison,
@@ -43,7 +44,6 @@ from profiler.cli.terminal.comparison_tables import (
     limits_of_comparison,
     metric_rows,
     number_text,
-    percent_text,
     set_columns,
     set_rows,
 )
@@ -131,7 +131,7 @@ def compare(
     overrides = price_overrides(on_fargate)
     selection = run_filter(options)
     source = open_source(options)
-    with warned_notes(source):
+    with warn_of_notes(source):
         sets, remarks = read_run_sets(source, (a, b), selection, last, container)
     for remark in remarks:
         warn(remark)
@@ -149,7 +149,7 @@ def compare(
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
     limited = changes if names else changes_limited_by_default(changes)
-    exceeded, sentences = check_limit(limited, limit_percent)
+    exceeded, sentences = changes_above_limit_and_sentences(limited, limit_percent)
     conditions = list(conditions_of_comparison(sets))
     if as_json:
         # The object has no field for these sentences.
@@ -165,7 +165,7 @@ def compare(
     if output_format == "github" and not as_json:
         write_annotations(limit_annotations(sets, exceeded, limit_percent or 0))
         notes = [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
-        append_summary(sets, changes, notes, os.environ)
+        append_github_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
         warn(sentence)
     return 3 if exceeded else 0
@@ -176,7 +176,7 @@ def changes_limited_by_default(changes: Sequence[MetricChange]) -> Sequence[Metr
     return [compared for compared in changes_to_show(changes) if not compared.metric.is_share]
 
 
-def check_limit(
+def changes_above_limit_and_sentences(
     changes: Sequence[MetricChange], percent: float | None
 ) -> tuple[list[MetricChange], list[str]]:
     """The metrics whose whole interval is above the limit, and sentences about them and the
@@ -192,7 +192,9 @@ def check_limit(
         name = f"{compared.metric.row.name} ({compared.metric.name})"
         if change.verdict == "more" and (change.low_percent or 0) > percent:
             exceeded.append(compared)
-            above.append(f"{name} {percent_text(change.change_percent)} ({interval_text(change)})")
+            above.append(
+                f"{name} {change_percent_text(change.change_percent)} ({interval_text(change)})"
+            )
         elif _may_be_above(change, percent):
             undecided.append(name)
     sentences = []
@@ -288,19 +290,19 @@ def limit_annotations(
         before = number_text(compared.a, metric.row.unit)
         after = number_text(compared.b, metric.row.unit)
         message = (
-            f"{metric.row.name} {percent_text(change.change_percent)} "
+            f"{metric.row.name} {change_percent_text(change.change_percent)} "
             f"({interval_text(change)}), above the limit of {percent:g} %: {after} in "
             f"{sets[1].text}, {before} in {sets[0].text}."
         )
         title = f"task-profiler compare: {metric.name}"
-        yield f"{annotation('error', title, message)}\n"
+        yield f"{annotation_command('error', title, message)}\n"
 
 
 def _column_titles(columns: Sequence[Column]) -> Sequence[str]:
     return [column.title for column in columns]
 
 
-def append_summary(
+def append_github_summary(
     sets: Sequence[RunSet],
     changes: Sequence[MetricChange],
     sentences: Sequence[str],

@@ -40,7 +40,7 @@ def complete_file_names() -> None:
             add_completion_class(type(base.__name__, (_KeepsFiles, base), {}), shell)
 
 
-def names_of_past_runs(
+def families_and_run_ids(
     sources: Sequence[str] | None, incomplete: str, *, families: bool, ids: bool
 ) -> list[str]:
     """The families and the ids of runs in the local history, unless the options select another

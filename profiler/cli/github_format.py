@@ -17,7 +17,7 @@ _IN_ADDRESS = {"//": "&#47;/", ".": "&#46;"}
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
 
 
-def annotation(level: Literal["error", "notice"], title: str, message: str) -> str:
+def annotation_command(level: Literal["error", "notice"], title: str, message: str) -> str:
     """A workflow command, without the end of its line."""
     escaped = _escaped_command_data(title).replace(":", "%3A").replace(",", "%2C")
     return f"::{level} title={escaped}::{_escaped_command_data(message)}"

@@ -24,11 +24,11 @@ from profiler.cli.printing import (
     terminal_columns,
     value_text,
     warn,
-    warned_notes,
+    warn_of_notes,
     write_record_lines,
 )
-from profiler.cli.styled_text import OUTCOME_STYLES, Line, Span, shorten, write_lines
-from profiler.cli.tables import Column, table
+from profiler.cli.styled_text import OUTCOME_STYLES, Line, Span, cut_end, write_lines
+from profiler.cli.tables import Column, aligned_table
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -113,7 +113,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     unconfirmed = 0
     chosen: list[PastRun] = []
     lines: list[bytes] = []  # a run in memory is seven times as large
-    with warned_notes(source):
+    with warn_of_notes(source):
         runs = source.runs(selection)
         for run in islice(runs, last):
             unconfirmed += not run.counts
@@ -141,7 +141,7 @@ def _write_run_table(runs: Sequence[PastRun]) -> None:
     for run in runs:
         if run.event.retry_of:
             retries.add(run.record.task_id)
-    write_lines(table_lines(runs, terminal_columns(), retries))
+    write_lines(run_table_lines(runs, terminal_columns(), retries))
     note = mixed_memory_note([run.record for run in runs])
     if note:
         warn(note)
@@ -158,7 +158,7 @@ def _json_line(run: PastRun) -> bytes:
     return msgspec.json.encode({**shown, **msgspec.json.decode(run.json_line())})
 
 
-def table_lines(
+def run_table_lines(
     runs: Sequence[PastRun], width: int | None, retries: Collection[str] = ()
 ) -> list[Line]:
     """Build a table with one line per run, in ``width`` columns.
@@ -176,7 +176,7 @@ def table_lines(
         shown.cells(run, family, is_retry=run.record.task_id in retries)
         for run, family in zip(runs, families, strict=True)
     ]
-    return table(shown.columns(), rows, gap=1, width=width)
+    return aligned_table(shown.columns(), rows, gap=1, width=width)
 
 
 class _ShownColumns(Struct, frozen=True, kw_only=True):
@@ -240,7 +240,7 @@ def _job_cells(job: BatchJob) -> list[str]:
     if job.array_index is not None:
         name = f"{name}:{job.array_index}"
     texts = (name, value_text(job.attempt, str), job.queue or UNKNOWN)
-    return [shorten(text, _MAX_NAME_CHARS) for text in texts]
+    return [cut_end(text, _MAX_NAME_CHARS) for text in texts]
 
 
 def _run_end_text(run: PastRun) -> str:

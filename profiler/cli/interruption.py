@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from profiler.cli.printing import STDERR, message_text, write_out
+from profiler.cli.printing import STDERR, safe_message_text, write_out
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
 
 TYPE_CHECKING = False  # type checkers take this name for true
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Stopped(KeyboardInterrupt):
+class StoppedBySignal(KeyboardInterrupt):
     """A signal asks the command to end."""
 
     def __init__(self, number: int) -> None:
@@ -28,11 +28,11 @@ class Stopped(KeyboardInterrupt):
         self.exit_code = FIRST_SIGNAL_EXIT_CODE + number
 
 
-def exit_code_of(end: BaseException | None) -> int:
+def exit_code_of_exception(end: BaseException | None) -> int:
     """The exit code of a command whose end this exception began: a signal's, or 1 where it got no
     answer to a question.
     """
-    if isinstance(end, Stopped):
+    if isinstance(end, StoppedBySignal):
         return end.exit_code
     is_ctrl_c = isinstance(end, KeyboardInterrupt)
     return FIRST_SIGNAL_EXIT_CODE + signal.SIGINT if is_ctrl_c else 1
@@ -57,7 +57,7 @@ class HeldSignals:
     def __init__(self, sentence: str) -> None:
         self._numbers: list[int] = []
         # Made before a signal's handler prints it, which may interrupt an import.
-        self._line = f"{message_text(sentence)}\n".encode()
+        self._line = f"{safe_message_text(sentence)}\n".encode()
 
     def receive(self, number: int, _frame: "FrameType | None") -> None:
         """Remember a signal, and tell the person what is awaited."""
@@ -65,10 +65,10 @@ class HeldSignals:
             write_out(self._line, STDERR)
         self._numbers.append(number)
 
-    def check(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise Stopped if a signal has asked for it."""
         if self._numbers:
-            raise Stopped(self._numbers[0])
+            raise StoppedBySignal(self._numbers[0])
 
 
 @contextmanager
@@ -77,14 +77,14 @@ def signals_end_command() -> Iterator[None]:
 
     def end(number: int, _frame: "FrameType | None") -> None:
         keep_finalizers_quiet()
-        raise Stopped(number)
+        raise StoppedBySignal(number)
 
     with _handle_signals(end):
         yield
 
 
 @contextmanager
-def stop_held(sentence: str) -> Iterator[HeldSignals]:
+def hold_stop_signals(sentence: str) -> Iterator[HeldSignals]:
     """Hold the signals back in the block, which asks for them where it may end. The first one
     prints ``sentence``, which says what is awaited.
     """

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from profiler.cli.printing import readable_json
+from profiler.cli.printing import json_without_controls
 from profiler.core.redaction import without_credentials
 from profiler.core.text import printable
 from profiler.record.model_base import JsonLine
@@ -35,4 +35,4 @@ def error_line(message: str, exit_code: int) -> str:
     """The line of an error, without credentials."""
     text = printable(without_credentials(message))
     line = msgspec.json.encode(ErrorLine(exit_code=exit_code, message=text))
-    return readable_json(line).decode()
+    return json_without_controls(line).decode()

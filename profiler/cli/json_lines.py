@@ -46,7 +46,7 @@ JSON_LINES: Mapping[str, tuple[type[Struct], ...]] = {
 }
 
 
-def schema_of(words: str) -> dict[str, Any]:
+def schema_of_command_lines(words: str) -> dict[str, Any]:
     """The JSON Schema of the lines of a command. Raises UsageError."""
     types = JSON_LINES.get(words)
     if types is None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from profiler.cli.interruption import stop_held
-from profiler.cli.options import CommandGroup, aws_options, flag, option
+from profiler.cli.interruption import hold_stop_signals
+from profiler.cli.options import WholeSentenceGroup, aws_options, flag, option
 from profiler.cli.printing import say_sentence, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
@@ -30,7 +30,7 @@ _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 @click.group(
     "kibana",
-    cls=CommandGroup,
+    cls=WholeSentenceGroup,
     epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run",
 )
 def kibana() -> None:
@@ -95,14 +95,14 @@ def import_(
 @contextmanager
 def _show_steps(*, as_json: bool) -> Iterator[_ShowStep]:
     """Yield what prints a step, and ends the command after it if Ctrl-C was pressed."""
-    with stop_held("It stops after the step that is in work.") as stop:
+    with hold_stop_signals("It stops after the step that is in work.") as stop:
 
         def show(action: str, what: str) -> None:
             if as_json:
                 write_json_lines([{"action": action, "what": what}])
             else:
                 say_sentence(f"{action}: {what}")
-            stop.check()
+            stop.raise_if_stopped()
 
         yield show
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from profiler.cli.interruption import stop_held
+from profiler.cli.interruption import hold_stop_signals
 from profiler.cli.options import aws_options, flag, yes_option
 from profiler.cli.printing import say, warn
 from profiler.cli.wiring.aws_options import aws_environment
@@ -79,9 +79,9 @@ def notify(
     }
     say(json.dumps(shown, indent=None if as_json else 2))
     if yes:
-        with stop_held("It stops when the notification is sent.") as stop:
-            _send(notice, kind, settings)
-        stop.check()
+        with hold_stop_signals("It stops when the notification is sent.") as stop:
+            _send_to_channels(notice, kind, settings)
+        stop.raise_if_stopped()
     else:
         warn("Nothing was sent; --yes sends it.")
 
@@ -156,7 +156,7 @@ class _Preview:
         everything = {"NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""}
         return read_notice_settings({**os.environ, **everything})
 
-    def index(self) -> None:
+    def document_index(self) -> None:
         return None
 
     def channels(self, _settings: NoticeSettings) -> list[NoticeChannel]:
@@ -175,7 +175,7 @@ class _Preview:
         pass
 
 
-def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
+def _send_to_channels(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> None:
     """Send it to the configured channels. Raises TaskProfilerError with each channel's error, and
     with the channels that have it.
     """

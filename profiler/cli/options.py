@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from profiler.cli.run_options import joined_stacks
+from profiler.cli.run_options import with_joined_stacks_word
 from profiler.core.errors import TaskProfilerError, UsageError
 
 _WHOLE_SENTENCE = 1_000  # characters
@@ -154,7 +154,7 @@ class Quantity(click.types.FloatParamType):
         return number
 
 
-class CommandGroup(click.Group):
+class WholeSentenceGroup(click.Group):
     """A group whose help lists each command with the whole first sentence of the command's help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -188,7 +188,7 @@ class CallStacksCommand(click.Command):
             position = args.index("--stacks")
             args = [
                 *args[:position],
-                *joined_stacks(args[position : position + 2]),
+                *with_joined_stacks_word(args[position : position + 2]),
                 *args[position + 2 :],
             ]
         return super().parse_args(ctx, args)
@@ -412,9 +412,9 @@ def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         # Only for completion in a shell.
-        from profiler.cli.completion_command import names_of_past_runs
+        from profiler.cli.completion_command import families_and_run_ids
 
-        return names_of_past_runs(
+        return families_and_run_ids(
             context.params.get("sources"), incomplete, families=families, ids=ids
         )
 

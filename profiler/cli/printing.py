@@ -31,7 +31,7 @@ _SIGNS_OF_COMMANDS = ("##[", "##vso[", "##teamcity[")
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥≈×…", "_.:-=+*#%=-=-.^*>>~x~")
 
 
-def encoded(text: str, encoding: str, errors: str = "backslashreplace") -> bytes:
+def encode_text(text: str, encoding: str, errors: str = "backslashreplace") -> bytes:
     """Encode a text.
 
     If the encoding lacks some of its characters, bars and signs become ASCII of the same width.
@@ -42,9 +42,9 @@ def encoded(text: str, encoding: str, errors: str = "backslashreplace") -> bytes
         return text.translate(_ASCII).encode(encoding, errors)
 
 
-def as_encoded(text: str, encoding: str) -> str:
+def text_as_encoded(text: str, encoding: str) -> str:
     """The text as a reader of the encoding sees it: what it lacks is longer as an escape."""
-    return text if text.isascii() else encoded(text, encoding).decode(encoding)
+    return text if text.isascii() else encode_text(text, encoding).decode(encoding)
 
 
 def value_text(value: float | None, format_value: Callable[[float], str]) -> str:
@@ -57,7 +57,7 @@ def size_text(size: "TaskSize") -> str:
     return size.text or UNKNOWN
 
 
-def total_saving(
+def total_saving_text(
     changes: Sequence[float | None], families: Sequence[float | None], mark: str = ""
 ) -> str:
     """What the changed families save in a month, or cost more, and what all families cost now.
@@ -85,23 +85,23 @@ def warn(sentence: str) -> None:
     """Print a sentence on standard error."""
     import click  # not for `run`
 
-    click.echo(message_text(sentence), err=True)
+    click.echo(safe_message_text(sentence), err=True)
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta.setdefault(_WARNED, set()).add(sentence)
 
 
-def message_text(sentence: str) -> str:
+def safe_message_text(sentence: str) -> str:
     """A sentence for standard error: without credentials, and without what a terminal or the log
     of a CI job would act on.
     """
     from profiler.core.redaction import without_credentials  # most runs have no messages
 
-    shown = fitted_to_terminal(f"task-profiler: {printable(without_credentials(sentence))}")
-    return "\n".join(map(without_commands, shown.split("\n")))
+    shown = wrapped_to_terminal(f"task-profiler: {printable(without_credentials(sentence))}")
+    return "\n".join(map(without_ci_commands, shown.split("\n")))
 
 
-def without_commands(row: str) -> str:
+def without_ci_commands(row: str) -> str:
     """A line that GitHub Actions, Azure Pipelines and TeamCity do not take for a command.
 
     The first looks for ``::`` at the beginning of a line, after spaces, and for ``##[`` anywhere.
@@ -121,7 +121,7 @@ def _without_signs(text: str, escaped: str) -> str:
     return text
 
 
-def readable_json(line: bytes) -> bytes:
+def json_without_controls(line: bytes) -> bytes:
     """JSON with the same content, and without what a terminal or the log of a CI job would act
     on: control characters, those that change the direction of writing, and commands.
     """
@@ -143,7 +143,7 @@ def _escaped(text: str) -> str:
     return "".join(shown)
 
 
-def fitted_to_terminal(text: str, descriptor: int = STDERR) -> str:
+def wrapped_to_terminal(text: str, descriptor: int = STDERR) -> str:
     """A sentence on lines that fit if standard error, or standard output, is a terminal."""
     columns = terminal_columns(descriptor)
     if columns is None:
@@ -171,7 +171,7 @@ def warn_if_partial(source: "RunSource") -> None:
 
 
 @contextmanager
-def warned_notes(source: "RunSource") -> Iterator[None]:
+def warn_of_notes(source: "RunSource") -> Iterator[None]:
     """Print the source's notes after the reading, also if the reading fails: a note is often the
     reason.
     """
@@ -216,13 +216,13 @@ def _stream_through_write_out(stream: TextIOWrapper, descriptor: int) -> TextIOW
 
 def say(text: str, end: str = "\n") -> None:
     """Write a text to standard output, as :func:`write_out` does."""
-    shown = "\n".join(map(without_commands, (text + end).split("\n")))
+    shown = "\n".join(map(without_ci_commands, (text + end).split("\n")))
     write_out(shown.encode(stdout_encoding(), errors="backslashreplace"))
 
 
 def say_sentence(sentence: str) -> None:
     """Write a sentence to standard output, on lines that fit the terminal."""
-    say(fitted_to_terminal(sentence, STDOUT))
+    say(wrapped_to_terminal(sentence, STDOUT))
 
 
 def say_done(sentence: str, *, as_json: bool) -> None:
@@ -238,7 +238,7 @@ def say_done(sentence: str, *, as_json: bool) -> None:
             return
     import click  # as in warn
 
-    click.echo(fitted_to_terminal(printable(sentence)), err=True)
+    click.echo(wrapped_to_terminal(printable(sentence)), err=True)
 
 
 def write_out(data: bytes, descriptor: int = STDOUT) -> None:
@@ -267,7 +267,9 @@ def write_json_lines(documents: Iterable[object]) -> None:
 def write_record_lines(lines: Iterable[bytes]) -> None:
     """Write lines of JSON to standard output, some at once: of 100,000 runs all take 200 MB."""
     rest = iter(lines)
-    while part := b"".join(readable_json(line) + b"\n" for line in islice(rest, _LINES_AT_ONCE)):
+    while part := b"".join(
+        json_without_controls(line) + b"\n" for line in islice(rest, _LINES_AT_ONCE)
+    ):
         write_out(part)
 
 

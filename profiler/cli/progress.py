@@ -27,7 +27,7 @@ def stderr_rows(write: Callable[[str], None]) -> BottomRows:
 
 
 @contextmanager
-def sign_of_life(sentence: str) -> Iterator[None]:
+def say_if_slow(sentence: str) -> Iterator[None]:
     """Print a sentence once if the block lasts for some seconds, unless standard error is a
     terminal, which shows the progress.
     """

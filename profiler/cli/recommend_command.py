@@ -24,23 +24,28 @@ from profiler.cli.printing import (
     say,
     size_text,
     terminal_columns,
-    total_saving,
+    total_saving_text,
     value_text,
     warn,
     write_json_lines,
 )
-from profiler.cli.recommended_months import basis_note, mark_of, month_text, months_of_families
+from profiler.cli.recommended_months import (
+    basis_sentences,
+    estimate_mark_of,
+    month_text,
+    months_of_families,
+)
 from profiler.cli.styled_text import (
     EMPTY,
     INDENT,
     Line,
     Span,
-    line,
+    build_line,
     with_short_words,
-    wrapped,
+    wrapped_lines,
     write_lines,
 )
-from profiler.cli.tables import Column, table
+from profiler.cli.tables import Column, aligned_table
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -68,11 +73,11 @@ from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
 from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.advice_document import advice_document
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.engine_lines import engine_config_lines
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.job_rows import Engine, JobsBy, JobsRow
-from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict, change_words
+from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict, size_words_without_saving
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
@@ -137,13 +142,13 @@ _SIZES_COLUMNS = (
     type=Number(0, 1e9),
     default=0,
 )
-@gathered(Policy, "policy")
+@gathered(SizePolicy, "policy")
 @gathered(SourceOptions, "options")
 def recommend(
     *,
     options: SourceOptions,
     last: int,
-    policy: Policy,
+    policy: SizePolicy,
     on_fargate: str | None,
     jobs_by: JobsBy | None,
     engine: Engine | None,
@@ -181,7 +186,9 @@ def recommend(
         write_json_lines(map(advice_document, advices))
     elif advices:
         explained = advices if options.families or with_sizes else ()
-        write_lines(_table(advices, explained, terminal_columns(), with_sizes=with_sizes))
+        write_lines(
+            _recommendation_lines(advices, explained, terminal_columns(), with_sizes=with_sizes)
+        )
     if check and _print_problems(advices, min_saving_percent, min_saving_usd):
         return 3
     return 1 if check and not read.completeness.is_whole else 0
@@ -280,17 +287,17 @@ def _header_sentences(advices: Sequence[Advice]) -> Iterator[str]:
         )
 
 
-def _table(
+def _recommendation_lines(
     advices: Sequence[Advice], explained: Sequence[Advice], width: int | None, *, with_sizes: bool
 ) -> Iterator[Line]:
     """The table of the families, what follows from all of them, and the explained ones."""
     for header in _header_sentences(advices):
-        yield from (*wrapped(header, width), EMPTY)
+        yield from (*wrapped_lines(header, width), EMPTY)
     places = place_columns([advice.evidence.family for advice in advices])
     family = Column("Family", is_cut=True, is_name=True)
     columns = (family, *(Column(title) for title, _ in places), *_COLUMNS)
     rows = [*_family_rows(advices, places), *_total_rows(advices, places)]
-    yield from table(columns, rows, width=width)
+    yield from aligned_table(columns, rows, width=width)
     labels = family_labels([advice.evidence.family for advice in advices])
     yield from _lines_below_table(advices, labels, width)
     for advice in explained:
@@ -298,17 +305,17 @@ def _table(
         name = labels[advice.evidence.family]
         if width is not None:
             name = with_short_words(name, width)
-        yield from wrapped(name, width, style="bold")
+        yield from wrapped_lines(name, width, style="bold")
         if with_sizes:
             yield from _size_rows(advice, width)
         for reason in advice.reasons:
-            yield from wrapped(reason, width, f"{INDENT}- ")
+            yield from wrapped_lines(reason, width, f"{INDENT}- ")
         yield from _engine_config_lines(advice)
     if not explained:
         yield EMPTY
-        yield from wrapped("The same command with FAMILY gives the reasons.", width)
+        yield from wrapped_lines("The same command with FAMILY gives the reasons.", width)
         for engine in _engines_of_changed_rows(advices):
-            yield from wrapped(
+            yield from wrapped_lines(
                 f"task-profiler recommend --format {engine} prints the sizes as its configuration.",
                 width,
             )
@@ -321,7 +328,7 @@ def _table(
             "--on-fargate REGION gives sizes and prices as if the runs outside Fargate had run "
             "there."
         )
-        yield from wrapped(hint, width)
+        yield from wrapped_lines(hint, width)
 
 
 def _engines_of_changed_rows(advices: Sequence[Advice]) -> Sequence[Engine]:
@@ -338,7 +345,7 @@ def _engine_config_lines(advice: Advice) -> Iterator[Line]:
     """The lines that set the size in the configuration of the row's engine."""
     for engine in _engines_of_changed_rows([advice]):
         for text in engine_config_lines(engine, [advice]):
-            yield line(f"{INDENT}  {text}")
+            yield build_line(f"{INDENT}  {text}")
 
 
 def _lines_below_table(
@@ -349,19 +356,19 @@ def _lines_below_table(
         changed = [advice.saving_usd_per_month for advice in _changed_families(advices)]
         usd = [advice.usd_per_month for advice in advices]
         yield EMPTY
-        yield from wrapped(total_saving(changed, usd, mark_of(advices)), width)
-    for note in basis_note(advices):
+        yield from wrapped_lines(total_saving_text(changed, usd, estimate_mark_of(advices)), width)
+    for note in basis_sentences(advices):
         if len(advices) == 1:
             yield EMPTY
-        yield from wrapped(note, width)
+        yield from wrapped_lines(note, width)
     for advice in advices:
         if advice.evidence.usage.gpu_text:
             text = f"{labels[advice.evidence.family]}: {advice.evidence.usage.gpu_text}"
-            yield from wrapped(text, width)
+            yield from wrapped_lines(text, width)
         hours = idle_gpu_hours_per_month(advice.evidence)
         if hours.value:
             idle = f"{hours.text(format_gpu_hours)} a month"
-            yield from wrapped(f"{labels[advice.evidence.family]}: {idle}", width)
+            yield from wrapped_lines(f"{labels[advice.evidence.family]}: {idle}", width)
 
 
 def _changed_families(advices: Sequence[Advice]) -> list[Advice]:
@@ -381,7 +388,7 @@ def _total_rows(
     usd = sum_known(*(advice.usd_per_month for advice in advices))
     runs = sum(advice.evidence.outcomes.runs for advice in advices)
     percent = format_share(saved_usd, usd) or UNKNOWN
-    money = mark_of(changed) + format_usd_a_month(saved_usd)
+    money = estimate_mark_of(changed) + format_usd_a_month(saved_usd)
     blank = [""] * len(places)
     yield Span("Total", "bold"), *blank, str(runs), "", "", percent, Span(money, "bold")
 
@@ -416,7 +423,7 @@ def _size_rows(advice: Advice, width: int | None) -> Iterator[Line]:
     choice = advice.choice
     rows = []
     if not choice.options:
-        yield line(f"{INDENT}- There is no table of sizes: the runs were outside Fargate.")
+        yield build_line(f"{INDENT}- There is no table of sizes: the runs were outside Fargate.")
         return
     for sized in choice.options:
         usd = sized.usd_per_run
@@ -438,7 +445,7 @@ def _size_rows(advice: Advice, width: int | None) -> Iterator[Line]:
         if factor is not None:
             factors = format_range(factor.min, factor.max)
         rows.append((size_text(size), factors, money, monthly, saving, ", ".join(names)))
-    for row in table(_SIZES_COLUMNS, rows, width=width and width - len(INDENT)):
+    for row in aligned_table(_SIZES_COLUMNS, rows, width=width and width - len(INDENT)):
         yield (Span(INDENT), *row)
     yield EMPTY
 
@@ -454,7 +461,7 @@ def _why_not_acceptable(sized: SizeOption) -> str:
 
 def _saving_texts(advice: Advice) -> tuple[str, str]:
     """The saving of a run and of a month, or the word of a change that is not for money."""
-    word = change_words(advice)
+    word = size_words_without_saving(advice)
     if word:
         return word, UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)

@@ -12,7 +12,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
-from profiler.record.family import Month, MonthBasis, estimated_month, measured_month
+from profiler.record.family import MonthBasis, MonthlyTasks, estimated_month, measured_month
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import APPROXIMATELY, format_count, format_usd_a_month
 from profiler.runs.past_runs.run_source import RunSource
@@ -34,14 +34,14 @@ def months_of_families(
     source: RunSource,
     options: SourceOptions,
     now_ns: int,
-) -> Mapping[FamilyKey, Month]:
+) -> Mapping[FamilyKey, MonthlyTasks]:
     """The months of families with a price whose last runs do not show how many there are: of all
     runs that were read, else estimates.
 
     The schedules are read once, if such a family is there, and if the runs are AWS's, too: what
     cannot be read is a warning.
     """
-    months: dict[FamilyKey, Month] = {}
+    months: dict[FamilyKey, MonthlyTasks] = {}
     lacking = []
     for advice in advices:
         if advice.month is not None or advice.usd_per_run is None:
@@ -110,12 +110,12 @@ def month_text(advice: Advice, usd: float | None) -> str:
     return known(partial(format_usd_a_month, mark=advice.monthly_amount_mark), usd) or UNKNOWN
 
 
-def mark_of(advices: Sequence[Advice]) -> str:
+def estimate_mark_of(advices: Sequence[Advice]) -> str:
     """The mark of a sum; empty if nothing in it is estimated."""
     return max((advice.monthly_amount_mark for advice in advices), default="")
 
 
-def basis_note(advices: Sequence[Advice]) -> Iterator[str]:
+def basis_sentences(advices: Sequence[Advice]) -> Iterator[str]:
     """A sentence about the bases of the estimates, if there are any."""
     counts: Counter[MonthBasis] = Counter()
     for advice in advices:

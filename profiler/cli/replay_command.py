@@ -18,7 +18,7 @@ from profiler.aws_account.clusters_and_log_groups import (
 )
 from profiler.aws_account.kept_logs import AwsLogRetention
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
-from profiler.aws_account.replay import replay as replay_group
+from profiler.aws_account.replay import replay_reports as replay_group
 from profiler.cli.aws_names import FUNCTION, LOG_GROUPS
 from profiler.cli.options import SourceOptions, aws_options, flag, option, yes_option
 from profiler.cli.printing import NOT_APPLIED, say_sentence, warn, write_json_lines
@@ -88,14 +88,14 @@ def replay(
     counts: ReplayCounts = Counter()
     files = {}
     for group in groups if yes else ():
-        path = _state_file(group, function_name, place)
+        path = _progress_file_path(group, function_name, place)
         files[group] = ReplayProgressFile(path, window_ms[0])
     for group in groups:
         counts += _replay_group(
             open_client, group, account, function_name, files.get(group), window_ms
         )
     for file in files.values():
-        file.clear()
+        file.remove_file()
     kept = AwsLogRetention(open_client, region_name, SystemClock())
     kept.groups_lacking(groups, times.since_ns or 0)
     for sentence in kept.sentences:
@@ -161,7 +161,7 @@ def _replay_group(
         nonlocal sent
         sent = counts["read"]
         if progress_file is not None:
-            progress_file.save(done_until_ms)
+            progress_file.save_progress(done_until_ms)
         show(
             f"{group}: {format_count(counts['read'], 'report')}",
             (done_until_ms - start_ms) / max(end_ms - start_ms, 1),
@@ -194,7 +194,7 @@ def _replay_group(
         ) from error
 
 
-def _state_file(group: str, function_name: str, place: str) -> Path:
+def _progress_file_path(group: str, function_name: str, place: str) -> Path:
     """The file for the progress of a group, a function, and the place of both.
 
     Raises TaskProfilerError if its folder cannot be made.

@@ -24,13 +24,18 @@ from profiler.cli.options import (
 from profiler.cli.printing import (
     say_sentence,
     warn,
-    warned_notes,
+    warn_of_notes,
     write_json_lines,
     write_out,
 )
 from profiler.cli.progress import ShowProgress, progress_row
 from profiler.cli.recommended_months import months_of_families
-from profiler.cli.wiring.open_past_runs import is_local, open_source, price_overrides, run_filter
+from profiler.cli.wiring.open_past_runs import (
+    open_source,
+    price_overrides,
+    reads_local_only,
+    run_filter,
+)
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import STANDARD_OUTPUT, write_atomically
@@ -38,7 +43,7 @@ from profiler.core.optional_math import known_values
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.core.version import __version__
-from profiler.record.family import Month
+from profiler.record.family import MonthlyTasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.model_base import JsonLine
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -62,7 +67,7 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, un
 from profiler.runs.past_runs.schedule_notices import due_ns_of_notice
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
 from profiler.sizing.advice import advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 
@@ -124,13 +129,13 @@ def report(
     assets = read_assets()
     overrides = price_overrides(on_fargate)
     source = open_source(options, keeps_stacks=True)
-    selection = run_filter(options, run=run_id, reads_checkpoints=not is_local(options))
+    selection = run_filter(options, run=run_id, reads_checkpoints=not reads_local_only(options))
     older = OlderRuns(MAX_BYTES)
     families = EvidenceCollector(on_fargate)
     reader = _RunReader(source, overrides, on_fargate, older, families, SharedNumbers())
-    runs = reader.read(selection, last)
+    runs = reader.read_whole_runs(selection, last)
     now_ns = SystemClock().wall_ns()
-    evidence = [*reader.evidence(selection, runs)]
+    evidence = [*reader.read_evidence(selection, runs)]
     is_one = run_id is not None
     request = PageRequest(
         generated_at=format_ms(now_ns),
@@ -192,10 +197,10 @@ def _write_page(path: Path, page: bytes) -> None:
 
 def _months_of_page(
     reader: "_RunReader", evidence: Sequence[Evidence | None], options: SourceOptions, now_ns: int
-) -> Mapping[FamilyKey, Month]:
+) -> Mapping[FamilyKey, MonthlyTasks]:
     """The months of the families whose runs do not show one, as ``recommend`` estimates them."""
     overrides = reader.price_overrides
-    advices = [advise_on_size(found, Policy(), overrides) for found in known_values(evidence)]
+    advices = [advise_on_size(found, SizePolicy(), overrides) for found in known_values(evidence)]
     tasks_read = reader.families.tasks_read(reader.source)
     return months_of_families(advices, tasks_read, reader.source, options, now_ns)
 
@@ -243,12 +248,12 @@ class _RunReader(Struct, frozen=True):
     families: EvidenceCollector
     numbers: SharedNumbers
 
-    def read(self, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
+    def read_whole_runs(self, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
         """The runs that are read whole. Raises TaskProfilerError without a run."""
         source = self.source
-        with warned_notes(source):
+        with warn_of_notes(source):
             if not selected.run:
-                past = self._newest(islice(source.runs(selected), last))
+                past = self._newest_without_lines(islice(source.runs(selected), last))
             else:
                 run = find_run(source, selected)
                 success = last_success(run, earlier_successes(run, source), source)
@@ -258,25 +263,27 @@ class _RunReader(Struct, frozen=True):
         with progress_row() as show_progress:
             return tuple(_runs_with_series(past, source, self.numbers, show_progress))
 
-    def evidence(self, selected: RunFilter, runs: Sequence[Run]) -> Collection[Evidence | None]:
+    def read_evidence(
+        self, selected: RunFilter, runs: Sequence[Run]
+    ) -> Collection[Evidence | None]:
         """The evidence of the families that were read; of one run, that of its family."""
         if not selected.run:
             return self.families.evidence_of_families()
         source = self.source.family_source(runs[0].past)
         return [evidence_of_family(runs[0].past, source, self.on_fargate)]
 
-    def _newest(self, runs: Iterator[PastRun]) -> tuple[PastRun, ...]:
+    def _newest_without_lines(self, runs: Iterator[PastRun]) -> tuple[PastRun, ...]:
         """The newest runs, without their lines, which the page does not show."""
         newest = []
         for run in islice(runs, MAX_WHOLE_RUNS):
-            self.families.add(run)
+            self.families.add_run(run)
             newest.append(self._without_line(run) if run.has_record else run)
         newest_ms = max((run.started_ns for run in newest), default=0) // NS_PER_MS
         for run in runs:
-            self.families.add(run)
+            self.families.add_run(run)
             steps = downsample(_steps_of_run(run), steps_per_run(MAX_WHOLE_RUNS))
             priced = priced_run(Run(past=run, steps=steps), self.price_overrides, self.on_fargate)
-            self.older.add(priced, newest_ms)
+            self.older.add_run(priced, newest_ms)
         return tuple(newest)
 
     def _without_line(self, run: PastRun) -> PastRun:

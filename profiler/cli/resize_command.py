@@ -38,38 +38,38 @@ from profiler.cli.options import (
     repeatable,
 )
 from profiler.cli.printing import STDERR, STDIN, say_done, warn
-from profiler.cli.progress import sign_of_life
-from profiler.cli.resize_files import plan_files
-from profiler.cli.resize_jobs import UNSEEN_SUBMITTERS, read_job_runs, with_job_names
+from profiler.cli.progress import say_if_slow
+from profiler.cli.resize_files import plan_sizes_in_files
+from profiler.cli.resize_jobs import UNSEEN_SUBMITTERS, read_job_runs, request_with_definitions
 from profiler.cli.resize_rows import (
     decision_of,
-    needs_more,
-    new_revisions,
+    has_too_little_now,
+    plans_with_new_revision,
     print_github_plan,
     print_json_plan,
     print_json_total,
     print_plan,
-    saving_of,
+    saving_usd_or_zero,
 )
 from profiler.cli.resize_runs import (
     ELSEWHERE,
     FoundRuns,
-    NewestDefinitions,
-    RunsOfDays,
+    NewestDefinitionReader,
+    RecentRunsReader,
 )
-from profiler.cli.resize_sizes import SizesTarget, open_sizes
+from profiler.cli.resize_sizes import SizesTarget, open_sizes_target
 from profiler.cli.rollout_progress import (
     READING_ACCOUNT,
+    carry_out_plans,
     check_update_schedules,
+    collect_with_progress,
     done_text,
-    exit_code,
-    registered,
-    with_progress,
+    rollout_exit_code,
 )
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import (
-    is_local,
     price_overrides,
+    reads_local_only,
     source_names,
 )
 from profiler.core.clock import SystemClock
@@ -81,7 +81,7 @@ from profiler.record.family import WINDOW_DAYS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
 from profiler.schedules.schedule_model import Schedule
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.resize_case import MIN_DAYS
 from profiler.sizing.resize_policy import ResizePolicy
@@ -173,12 +173,12 @@ OutputFormat = Literal["text", "github", "json"]
 )
 @gathered(RolloutRequest, "request")
 @gathered(SourceOptions, "options")
-@gathered(Policy, "policy")
+@gathered(SizePolicy, "policy")
 def resize(
     *,
     request: RolloutRequest,
     options: SourceOptions,
-    policy: Policy,
+    policy: SizePolicy,
     days: int,
     min_saving_percent: float,
     min_runs: int,
@@ -200,7 +200,7 @@ def resize(
     limits = ResizePolicy(size=policy, min_saving_percent=min_saving_percent, min_runs=min_runs)
     span = WindowSpan(now_ns=SystemClock().wall_ns(), days=days, min_runs=min_runs)
     is_for_act = request.is_act or bool(files)
-    runs = RunsOfDays(
+    runs = RecentRunsReader(
         options=options,
         span=span,
         is_for_act=is_for_act,
@@ -211,13 +211,13 @@ def resize(
     _check_jobs(request, files)
     _check_written_files(request, files)
     output = _Output(format="json" if as_json else output_format, days=None if revert else days)
-    is_advice = bool(options.sources) and len(source_names(options, "insights")) == len(
-        options.sources
-    )
+    insights = source_names(options, "insights")
+    is_advice = bool(options.sources) and len(insights) == len(options.sources)
     if is_advice and is_for_act:
         raise UsageError(
-            f"{_act(request, files)} needs runs with peaks and ends, which Container Insights does "
-            "not have: add a source of reports (--from logs:GLOB, or a search cluster)."
+            f"{_acting_option(request, files)} needs runs with peaks and ends, which Container "
+            "Insights does not have: add a source of reports (--from logs:GLOB, or a search "
+            "cluster)."
         )
     if files:
         if request != RolloutRequest() or revert or first is not None:
@@ -225,7 +225,7 @@ def resize(
                 "--apply takes the families of its files: leave out FAMILY, --cluster, "
                 "--scheduled, --register, --write-sizes, --revert and --first."
             )
-        return _apply(files, runs, limits, output)
+        return _write_sizes_into_files(files, runs, limits, output)
     _check_families(request)
     sizes = _sizes_target(request, revert=revert)
     if first is not None and not request.register:
@@ -233,13 +233,13 @@ def resize(
     open_client = open_clients(options.region, options.profile)
     if revert:
         _check_revert(request)
-        return _revert(open_client, request, output)
-    plan = _Planning(open_client=open_client, request=request, limits=limits, runs=runs)
-    with sign_of_life(READING_ACCOUNT):
-        rollout, planned = plan.planned(output)
+        return _revert_families(open_client, request, output)
+    plan = _ResizePlanning(open_client=open_client, request=request, limits=limits, runs=runs)
+    with say_if_slow(READING_ACCOUNT):
+        rollout, planned = plan.make_plan(output)
     if is_advice:
         warn(_NO_ENDS)
-    return _finish(rollout, planned, first, output, sizes)
+    return _print_and_carry_out(rollout, planned, first, output, sizes)
 
 
 def _check_jobs(request: RolloutRequest, files: Sequence[str]) -> None:
@@ -261,10 +261,12 @@ def _check_families(request: RolloutRequest) -> None:
 
 def _check_written_files(request: RolloutRequest, files: Sequence[str]) -> None:
     if STANDARD_OUTPUT in (request.sizes_file, *files):
-        raise UsageError(f"{_act(request, files)} reads its FILE and writes it again: name a file.")
+        raise UsageError(
+            f"{_acting_option(request, files)} reads its FILE and writes it again: name a file."
+        )
 
 
-def _act(request: RolloutRequest, files: Sequence[str]) -> str:
+def _acting_option(request: RolloutRequest, files: Sequence[str]) -> str:
     """The option that acts on the plan."""
     if files:
         return "--apply"
@@ -280,7 +282,7 @@ def _sizes_target(request: RolloutRequest, *, revert: bool) -> SizesTarget | Non
             "--write-sizes leaves the registration to whoever deploys the definitions: leave out "
             "--register and --revert."
         )
-    return open_sizes(request.sizes_file)
+    return open_sizes_target(request.sizes_file)
 
 
 class _Output(Struct, frozen=True, kw_only=True):
@@ -289,11 +291,11 @@ class _Output(Struct, frozen=True, kw_only=True):
     format: OutputFormat
     days: int | None
 
-    def step(self, sentence: str) -> None:
+    def print_step(self, sentence: str) -> None:
         """Print what was done: with JSON, on standard error."""
         say_done(sentence, as_json=self.format == "json")
 
-    def plan(
+    def print_plan(
         self, planned: Sequence[PlannedFamily], counted: Sequence[PlannedFamily], *, hint: str
     ) -> None:
         """Print the plan. The sums are those of ``counted``."""
@@ -304,20 +306,20 @@ class _Output(Struct, frozen=True, kw_only=True):
         if self.format == "github":
             print_github_plan(planned, os.environ)
 
-    def total(self, planned: Sequence[PlannedFamily], done: Sequence[PlannedFamily]) -> None:
+    def print_total(self, planned: Sequence[PlannedFamily], done: Sequence[PlannedFamily]) -> None:
         if self.format == "json":
             print_json_total(planned, done)
 
 
-class _Planning(Struct, frozen=True, kw_only=True):
+class _ResizePlanning(Struct, frozen=True, kw_only=True):
     """Makes the plan of an account's families."""
 
     open_client: OpenClient
     request: RolloutRequest
     limits: ResizePolicy
-    runs: RunsOfDays
+    runs: RecentRunsReader
 
-    def _account(
+    def _circumstances_reader(
         self, jobs: JobDefinitions | None, rollout: Callable[[], Rollout]
     ) -> FamilyCircumstancesReader:
         """What the account says about families; ``rollout`` reads it."""
@@ -359,7 +361,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             refusal_of_tags=refusal_of_tags,
         )
 
-    def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
+    def make_plan(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
         """The plan, in the order in which it is printed."""
         runs: dict[FamilyKey, FamilyWindow] = {}
         gaps: list[Gap] = []
@@ -370,9 +372,9 @@ class _Planning(Struct, frozen=True, kw_only=True):
             return rollout
 
         def missing_runs(definition: Mapping[str, object]) -> str:
-            return FoundRuns(windows=runs, gaps=tuple(gaps)).missing_runs(definition)
+            return FoundRuns(windows=runs, gaps=tuple(gaps)).why_runs_are_missing(definition)
 
-        account = self._account(jobs, made)
+        account = self._circumstances_reader(jobs, made)
         plans = SizePlanner(
             runs=runs,
             policy=self.limits,
@@ -388,44 +390,44 @@ class _Planning(Struct, frozen=True, kw_only=True):
         ) -> PlannedFamily:
             return plans.plan_size(family, document, started_by)
 
-        rollout = _rollout(
+        rollout = _resize_rollout(
             self.open_client, self.request, plan, reads, account.owners, output, jobs
         )
         rollout.plans_services = True
         if jobs is not None:
-            rollout.request = with_job_names(self.request, jobs, account.targets)
+            rollout.request = request_with_definitions(self.request, jobs, account.targets)
         families = rollout.selected_families()
         rollout.check_reads()
-        definitions = NewestDefinitions(families, reads)
+        definitions = NewestDefinitionReader(families, reads)
         if jobs is None:
-            family_runs = self._read(families, definitions, rollout)
+            family_runs = self._read_runs(families, definitions, rollout)
         else:
             family_runs = read_job_runs(self.runs, families, definitions)
         runs.update(family_runs.windows)
         gaps += family_runs.gaps
         if jobs is None and not self._is_selected:
-            families = self._with_runs(families, runs)
-        planned = with_progress(
+            families = self._families_with_runs(families, runs)
+        planned = collect_with_progress(
             "Reading task definitions", rollout.plan_families(families), len(families)
         )
-        return rollout, sorted(planned, key=_order)
+        return rollout, sorted(planned, key=_plan_sort_key)
 
     @property
     def _is_selected(self) -> bool:
         return bool(self.request.globs or self.request.clusters or self.request.scheduled)
 
-    def _read(
-        self, families: Sequence[str], definitions: NewestDefinitions, rollout: Rollout
+    def _read_runs(
+        self, families: Sequence[str], definitions: NewestDefinitionReader, rollout: Rollout
     ) -> FoundRuns:
         """The runs of the sources; without one, of the selected families' log groups."""
         if not self._is_selected:
-            return self.runs.read((), definitions.places)
+            return self.runs.read_runs((), definitions.places)
         if self.runs.options.sources:
-            return self.runs.read(families, definitions.places)
+            return self.runs.read_runs(families, definitions.places)
         own = [family for family in families if family not in rollout.families_of_services]
-        return self.runs.read_defined(own, definitions)
+        return self.runs.read_from_defined_groups(own, definitions)
 
-    def _with_runs(
+    def _families_with_runs(
         self, families: Sequence[str], runs: Mapping[FamilyKey, FamilyWindow]
     ) -> tuple[str, ...]:
         """The families that have runs. Raises TaskProfilerError if none of the local
@@ -433,7 +435,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         """
         names = {key.name for key in runs}
         with_runs = tuple(family for family in families if family in names)
-        if not with_runs and is_local(self.runs.options):
+        if not with_runs and reads_local_only(self.runs.options):
             raise TaskProfilerError(
                 f"No family of the local history is one of this account: {ELSEWHERE}"
             )
@@ -451,7 +453,7 @@ def _bounded_reads(
     return BoundedReads(definitions.describe, reads_twice=request.register)
 
 
-def _rollout(
+def _resize_rollout(
     open_client: OpenClient,
     request: RolloutRequest,
     plan_change: PlanChange,
@@ -469,7 +471,7 @@ def _rollout(
         owners=owners,
         read_revision=reads.describe,
         jobs=jobs,
-        on_step=output.step,
+        on_step=output.print_step,
         on_problem=warn,
     )
 
@@ -483,7 +485,7 @@ def _check_revert(request: RolloutRequest) -> None:
         )
 
 
-def _revert(open_client: OpenClient, request: RolloutRequest, output: _Output) -> int:
+def _revert_families(open_client: OpenClient, request: RolloutRequest, output: _Output) -> int:
     """Put families back to the size in their tags; no run is read."""
     jobs = _job_definitions(open_client, request)
     reads = _bounded_reads(open_client, request, jobs)
@@ -491,15 +493,15 @@ def _revert(open_client: OpenClient, request: RolloutRequest, output: _Output) -
     owners = CloudFormationOwners(open_client)
     if jobs is not None:
         request = replace(request, globs=request.job_definitions)
-    rollout = _rollout(open_client, request, plans.plan_revert, reads, owners, output, jobs)
+    rollout = _resize_rollout(open_client, request, plans.plan_revert, reads, owners, output, jobs)
     families = rollout.selected_families()
-    planned = with_progress(
+    planned = collect_with_progress(
         "Reading task definitions", rollout.plan_families(families), len(families)
     )
-    return _finish(rollout, planned, None, output)
+    return _print_and_carry_out(rollout, planned, None, output)
 
 
-def _finish(
+def _print_and_carry_out(
     rollout: Rollout,
     planned: Sequence[PlannedFamily],
     first: int | None,
@@ -508,7 +510,7 @@ def _finish(
 ) -> int:
     """Print the plan, and carry it out as requested."""
     request = rollout.request
-    output.plan(
+    output.print_plan(
         planned, planned, hint="" if request.is_act else "--register registers the revisions."
     )
     unread = [family_plan for family_plan in planned if family_plan.action == "failed"]
@@ -516,32 +518,32 @@ def _finish(
         warn(f"{family_plan.family}: {decision_of(family_plan).reason}")
     rollout.counts["failed"] += len(unread)
     chosen = _first_resizes(planned, first)
-    carried_out = new_revisions(planned)
+    carried_out = plans_with_new_revision(planned)
     if request.register:
-        _ask(chosen, request)
+        _ask_before_many(chosen, request)
         carried_out = rollout.done
     try:
         if request.register:
-            chosen = [*registered(rollout, chosen)]
+            chosen = [*carry_out_plans(rollout, chosen)]
         if sizes is not None:
             carried_out = []
-            carried_out = sizes.write(chosen)
+            carried_out = sizes.write_sizes_of_plan(chosen)
         else:
             pinned = rollout.pinned_sentence(chosen, planned)
             if pinned is not None:
                 warn(pinned)
-            if request.is_of_jobs and new_revisions(chosen):
+            if request.is_of_jobs and plans_with_new_revision(chosen):
                 warn(UNSEEN_SUBMITTERS)
     finally:
         if request.register:
             warn(f"{done_text(rollout.counts, Counter()) or 'nothing registered'}.")
-        output.total(planned, carried_out)
-    return exit_code(rollout)
+        output.print_total(planned, carried_out)
+    return rollout_exit_code(rollout)
 
 
-def _order(planned: PlannedFamily) -> tuple[bool, float, str]:
+def _plan_sort_key(planned: PlannedFamily) -> tuple[bool, float, str]:
     """Families with too little come first, as on the report page, then the largest saving."""
-    return not needs_more(planned), -saving_of(planned), planned.family
+    return not has_too_little_now(planned), -saving_usd_or_zero(planned), planned.family
 
 
 def _first_resizes(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedFamily]:
@@ -550,9 +552,13 @@ def _first_resizes(planned: Sequence[PlannedFamily], first: int | None) -> list[
     """
     if first is None:
         return list(planned)
-    by_saving = sorted(new_revisions(planned), key=lambda plan: (-saving_of(plan), plan.family))
+    by_saving = sorted(
+        plans_with_new_revision(planned), key=lambda plan: (-saving_usd_or_zero(plan), plan.family)
+    )
     waiting = by_saving[first:]
-    enlargements = [family_plan.family for family_plan in waiting if needs_more(family_plan)]
+    enlargements = [
+        family_plan.family for family_plan in waiting if has_too_little_now(family_plan)
+    ]
     if enlargements:
         verb = "needs" if len(enlargements) == 1 else "need"
         warn(
@@ -567,12 +573,12 @@ def _is_at_terminal() -> bool:
     return os.isatty(STDIN) and os.isatty(STDERR)
 
 
-def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
+def _ask_before_many(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
     """Ask whether more than five families are to be registered.
 
     Raises UsageError without a terminal, and TaskProfilerError for a no.
     """
-    count = len(new_revisions(chosen))
+    count = len(plans_with_new_revision(chosen))
     if request.yes or count <= _MAX_UNASKED:
         return
     if not _is_at_terminal():
@@ -584,14 +590,16 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
         raise TaskProfilerError("Nothing was registered, because the answer was no.")
 
 
-def _apply(files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, output: _Output) -> int:
+def _write_sizes_into_files(
+    files: Sequence[str], runs: RecentRunsReader, policy: ResizePolicy, output: _Output
+) -> int:
     """Write the sizes into the JSON of definitions, and say where they are in other files.
 
     A file without a change is left alone.
     """
-    plan = plan_files(files, runs, policy, price_overrides())
-    output.plan(plan.planned, plan.counted, hint="")
-    output.total(plan.counted, new_revisions(plan.counted))
+    plan = plan_sizes_in_files(files, runs, policy, price_overrides())
+    output.print_plan(plan.planned, plan.counted, hint="")
+    output.print_total(plan.counted, plans_with_new_revision(plan.counted))
     for file, content in plan.contents.items():
         write_definition(Path(file), content, remedy="make it writable")
         warn(f"{file} was changed.")

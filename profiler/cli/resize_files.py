@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.resize_plan import SizePlanner
-from profiler.cli.resize_runs import RunsOfDays
-from profiler.core.json_fields import text
+from profiler.cli.resize_runs import RecentRunsReader
+from profiler.core.json_fields import text_or_none
 from profiler.core.optional_math import known_values
 from profiler.runs.past_runs.log_places import DefinedLogPlaces, LogOptions, log_options_of
 from profiler.sizing.prices import PriceOverrides
@@ -51,8 +51,8 @@ class _PlannedInFile(Struct, frozen=True, kw_only=True):
     plan: PlannedFamily
 
 
-def plan_files(
-    files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, prices: PriceOverrides
+def plan_sizes_in_files(
+    files: Sequence[str], runs: RecentRunsReader, policy: ResizePolicy, prices: PriceOverrides
 ) -> FilesPlan:
     """Plan the sizes of the definitions in the files. Raises TaskProfilerError."""
     found: list[WrittenSize] = []
@@ -70,13 +70,13 @@ def plan_files(
     stages = _stages_of_families(definitions)
     plans = []
     for stage in stages:
-        of_stage = runs.read(tuple(stage), DefinedLogPlaces(stage.get))
+        of_stage = runs.read_runs(tuple(stage), DefinedLogPlaces(stage.get))
         plans.append(
             SizePlanner(
                 runs=of_stage.windows,
                 policy=policy,
                 price_overrides=prices,
-                missing_runs=of_stage.missing_runs,
+                missing_runs=of_stage.why_runs_are_missing,
             )
         )
     without_runs = SizePlanner(runs={}, policy=policy, price_overrides=prices)
@@ -84,7 +84,7 @@ def plan_files(
 
     def sized(definition: Mapping[str, object], file: str) -> ChangedDefinition:
         # str, for JSON, also of an intrinsic function.
-        family = str(text(definition.get("family")) or "")
+        family = str(text_or_none(definition.get("family")) or "")
         stage = _stage_of(family, definition, stages)
         plans_of_stage = without_runs if stage is None else plans[stage]
         plan = plans_of_stage.plan_size(family, TaskDefinitionDocument(definition=definition))
@@ -100,7 +100,7 @@ def plan_files(
             contents[file] = changed.after
     for one in written:
         definition = sized(one.definition, one.file).definition
-        hints = tuple(one.hints(definition))
+        hints = tuple(one.edit_hints(definition))
         last = planned[-1].plan
         planned[-1] = replace(planned[-1], plan=replace(last, notes=(*last.notes, *hints)))
     return FilesPlan(
@@ -116,7 +116,7 @@ def _stages_of_families(definitions: Iterable[Mapping[str, object]]) -> Sequence
     """The places of all families, with as few repetitions of a family as its places need."""
     stages: list[_Stage] = []
     for definition in definitions:
-        family = text(definition.get("family"))
+        family = text_or_none(definition.get("family"))
         if not family:
             continue
         options = log_options_of(definition)

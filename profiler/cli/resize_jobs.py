@@ -8,7 +8,7 @@ from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.rollout import RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.cli.printing import warn
-from profiler.cli.resize_runs import FoundRuns, NewestDefinitions, RunsOfDays
+from profiler.cli.resize_runs import FoundRuns, NewestDefinitionReader, RecentRunsReader
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
@@ -23,7 +23,7 @@ UNSEEN_SUBMITTERS = (
 )
 
 
-def with_job_names(
+def request_with_definitions(
     request: RolloutRequest,
     jobs: JobDefinitions,
     targets: Callable[[], Sequence[ScheduledTarget]],
@@ -54,7 +54,7 @@ def with_job_names(
 
 
 def read_job_runs(
-    runs: RunsOfDays, names: Sequence[str], definitions: NewestDefinitions
+    runs: RecentRunsReader, names: Sequence[str], definitions: NewestDefinitionReader
 ) -> FoundRuns:
     """The runs of the named definitions, by what Batch said of their jobs.
 
@@ -62,9 +62,9 @@ def read_job_runs(
     """
     readable = [name for name in names if definitions.can_read(name)]
     jobs = RunsOfDefinedJobs(
-        {name: launch_type_of_jobs(definitions.read(name)) for name in readable}
+        {name: launch_type_of_jobs(definitions.read_definition(name)) for name in readable}
     )
-    found = runs.read(names, definitions.places, jobs)
+    found = runs.read_runs(names, definitions.places, jobs)
     if jobs.unnamed:
         verb = "does" if jobs.unnamed == 1 else "do"
         warn(

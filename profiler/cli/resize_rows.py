@@ -7,7 +7,7 @@ import msgspec
 
 from profiler.aws_account.planned_family import PlannedFamily, planned_size_decisions
 from profiler.cli.github_format import (
-    annotation,
+    annotation_command,
     append_to_summary,
     markdown_table,
     write_annotations,
@@ -17,7 +17,7 @@ from profiler.cli.printing import (
     say,
     say_sentence,
     size_text,
-    total_saving,
+    total_saving_text,
     value_text,
     write_json_lines,
 )
@@ -26,10 +26,10 @@ from profiler.cli.styled_text import (
     Line,
     sentences_about,
     sentences_of_many,
-    wrapped,
+    wrapped_lines,
     write_lines,
 )
-from profiler.cli.tables import Column, table, table_width
+from profiler.cli.tables import Column, aligned_table, table_width
 from profiler.core.optional_math import known, sum_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns
@@ -44,7 +44,7 @@ from profiler.sizing.advice_document import (
     rounded_usd_per_month,
     size_document,
 )
-from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
+from profiler.sizing.resize_policy import ResizeDecision, ResizeVerdict, ShownEvidence
 from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.task_definitions.size_changes import definition_size
 
@@ -75,24 +75,24 @@ def print_plan(
     """The table of the plan, the evidence of what would change, notes, and the money of those
     that are counted, by the runs of the last ``days``; None: no run was read.
     """
-    named = [(family.family, note) for family in planned for note in notes_of(family)]
+    named = [(family.family, note) for family in planned for note in notes_beside_reason(family)]
     of_many = sentences_of_many(named)
     notes = [(family, of_many.get((family, note), note), "") for family, note in named]
     width = table_width()
-    lines: list[Line] = [*table(_COLUMNS, map(_plan_cells, planned), width=width)]
+    lines: list[Line] = [*aligned_table(_COLUMNS, map(_plan_cells, planned), width=width)]
     evidence = list(_evidence_rows(planned))
     if evidence:
-        lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
+        lines += [EMPTY, *aligned_table(_EVIDENCE_COLUMNS, evidence, width=width)]
     write_lines([*lines, *sentences_about(notes, width), EMPTY])
     changes = [decision.saving_usd_per_month for decision in planned_size_decisions(counted)]
     costs = [decision_of(family_plan).usd_per_month for family_plan in counted]
-    say_sentence(total_saving(changes, costs))
+    say_sentence(total_saving_text(changes, costs))
     if days is not None and len(counted) > 1 and any(changes):
         basis = (
             f"By runs of {days} days, and only what resize may change: recommend adds up every "
             "family."
         )
-        write_lines(wrapped(basis, width))
+        write_lines(wrapped_lines(basis, width))
     if changes and hint:
         say(hint)
 
@@ -160,7 +160,7 @@ def print_json_total(
     saving_usd = [decision.saving_usd_per_month for decision in planned_size_decisions(carried_out)]
     total = TotalDocument(
         families=len(planned),
-        changes=len(new_revisions(carried_out)),
+        changes=len(plans_with_new_revision(carried_out)),
         saving_usd_per_month=_total_usd_per_month(saving_usd),
         saved_usd_per_month=_total_usd_per_month(saved_usd),
     )
@@ -169,9 +169,11 @@ def print_json_total(
 
 def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str, str]) -> None:
     """An annotation for each change, and both tables in the summary."""
-    for family_plan in new_revisions(planned):
+    for family_plan in plans_with_new_revision(planned):
         title = f"task-profiler taskdef resize: {family_plan.family}"
-        write_annotations([annotation("notice", title, _change_sentence(family_plan)), "\n"])
+        write_annotations(
+            [annotation_command("notice", title, _change_sentence(family_plan)), "\n"]
+        )
     titles = [column.title for column in _COLUMNS]
     parts = ["### Sizes of the tasks", "", *markdown_table(titles, map(_plan_cells, planned))]
     evidence = list(_evidence_rows(planned))
@@ -181,47 +183,47 @@ def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str
     append_to_summary(parts, environment)
 
 
-def new_revisions(planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
+def plans_with_new_revision(planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
     """The families that get a new revision."""
     return [family_plan for family_plan in planned if family_plan.is_new_revision]
 
 
-def needs_more(planned: PlannedFamily) -> bool:
+def has_too_little_now(planned: PlannedFamily) -> bool:
     """Whether a family has too little now: the new revision has more, or puts an old size back."""
     decision = decision_of(planned)
-    present = _present(planned)
+    present = _present_size(planned)
     size = decision.size or TaskSize()
     has_more_memory = (size.memory_mb or 0) > (present.memory_mb or 0)
     has_more_vcpu = (size.vcpu or 0) > (present.vcpu or 0)
     return decision.action == "revert" or has_more_memory or has_more_vcpu
 
 
-def decision_of(planned: PlannedFamily) -> Resize:
+def decision_of(planned: PlannedFamily) -> ResizeDecision:
     """The decision on a family; without one, why there is none."""
     if planned.resize is not None:
         return planned.resize
     reason = "a service runs it" if planned.action == "skipped" else " ".join(planned.notes)
-    return Resize(action="none", reason=reason, runs=0)
+    return ResizeDecision(action="none", reason=reason, runs=0)
 
 
-def notes_of(planned: PlannedFamily) -> tuple[str, ...]:
+def notes_beside_reason(planned: PlannedFamily) -> tuple[str, ...]:
     """What else is to be known; the first note is the reason."""
     return planned.notes[1:] if planned.resize is not None else ()
 
 
-def saving_of(planned: PlannedFamily) -> float:
+def saving_usd_or_zero(planned: PlannedFamily) -> float:
     """The saving in USD a month; 0 if it is not known."""
     return decision_of(planned).saving_usd_per_month or 0
 
 
 def _change_sentence(planned: PlannedFamily) -> str:
     decision = decision_of(planned)
-    sizes = f"{size_text(_present(planned))} to {size_text(decision.size or TaskSize())}"
+    sizes = f"{size_text(_present_size(planned))} to {size_text(decision.size or TaskSize())}"
     money = value_text(decision.saving_usd_per_month, format_usd_a_month)
     return f"{planned.family}: {decision.action} from {sizes}, saves {money} a month."
 
 
-def _present(planned: PlannedFamily) -> TaskSize:
+def _present_size(planned: PlannedFamily) -> TaskSize:
     return definition_size(planned.document.definition)
 
 
@@ -231,18 +233,18 @@ def _family_document(planned: PlannedFamily) -> FamilyDocument:
         family=planned.family,
         action=decision.action,
         reason=decision.reason,
-        from_=size_document(_present(planned)),
+        from_=size_document(_present_size(planned)),
         to=size_document(decision.size or TaskSize()),
         runs=decision.runs,
         saving_usd_per_month=rounded_usd_per_month(decision.saving_usd_per_month),
         verdict=decision.verdict,
         at_least=("evidence.peakMB",) if _is_peak_lower_bound(decision) else (),
         evidence=known(_evidence_document, decision.evidence),
-        notes=notes_of(planned),
+        notes=notes_beside_reason(planned),
     )
 
 
-def _is_peak_lower_bound(decision: Resize) -> bool:
+def _is_peak_lower_bound(decision: ResizeDecision) -> bool:
     return decision.evidence is not None and decision.evidence.is_peak_least
 
 
@@ -272,14 +274,14 @@ def _plan_cells(planned: PlannedFamily) -> tuple[str, ...]:
     return (
         planned.family,
         decision.action,
-        size_text(_present(planned)),
+        size_text(_present_size(planned)),
         size_text(decision.size or TaskSize()),
         value_text(decision.saving_usd_per_month, format_usd_a_month),
         _reason_text(decision),
     )
 
 
-def _reason_text(decision: Resize) -> str:
+def _reason_text(decision: ResizeDecision) -> str:
     """Why, and what a size that is kept saves in fact."""
     saved_usd = _saved_usd_per_month(decision)
     if saved_usd is None:
@@ -289,7 +291,7 @@ def _reason_text(decision: Resize) -> str:
     return f"{as_sentence(decision.reason)} It {change} a month."
 
 
-def _saved_usd_per_month(decision: Resize) -> float | None:
+def _saved_usd_per_month(decision: ResizeDecision) -> float | None:
     """What a size that is kept saves in fact; None for another decision."""
     if decision.action != "keep" or decision.verdict is None:
         return None

@@ -11,10 +11,15 @@ from msgspec.structs import replace
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
 from profiler.cli.options import SourceOptions
-from profiler.cli.printing import warn, warn_if_partial, warned_notes
+from profiler.cli.printing import warn, warn_if_partial, warn_of_notes
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import open_defined_groups, read_ended_tasks
-from profiler.cli.wiring.open_past_runs import is_local, open_source, show_progress, source_names
+from profiler.cli.wiring.open_past_runs import (
+    open_source,
+    reads_local_only,
+    show_progress,
+    source_names,
+)
 from profiler.core.completeness import Gap, UnreadGroup
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
@@ -46,7 +51,7 @@ class FoundRuns(Struct, frozen=True, kw_only=True):
     windows: Mapping[FamilyKey, FamilyWindow]
     gaps: tuple[Gap, ...] = ()
 
-    def missing_runs(self, definition: Mapping[str, object]) -> str:
+    def why_runs_are_missing(self, definition: Mapping[str, object]) -> str:
         """Why the definition's runs are only a part, in words; "" if they are whole.
 
         Raises TaskProfilerError if its log group could not be read.
@@ -54,7 +59,7 @@ class FoundRuns(Struct, frozen=True, kw_only=True):
         clause = ""
         for gap in self.gaps:
             if gap.group is not None:
-                group = unread_group(definition, (gap.group,))
+                group = unread_group_of_definition(definition, (gap.group,))
                 if group is None:
                     continue
                 if not gap.reason:
@@ -67,7 +72,7 @@ def _as_clause(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
-class NewestDefinitions:
+class NewestDefinitionReader:
     """The account's newest definitions, each read once and before it is planned.
 
     A line can name any family: those that are not ``families`` have no place.
@@ -79,7 +84,7 @@ class NewestDefinitions:
         self._known: dict[str, Mapping[str, object] | TaskProfilerError] = {}
         self.places = DefinedLogPlaces(self.log_options)
 
-    def read(self, family: str) -> Mapping[str, object]:
+    def read_definition(self, family: str) -> Mapping[str, object]:
         """Raises TaskProfilerError, also when it is asked again."""
         if family not in self._known:
             try:
@@ -95,7 +100,7 @@ class NewestDefinitions:
     def can_read(self, family: str) -> bool:
         """Whether it can be read; the plan says why not."""
         try:
-            self.read(family)
+            self.read_definition(family)
         except TaskProfilerError:
             return False
         return True
@@ -104,10 +109,10 @@ class NewestDefinitions:
         """Where the family logs; empty if that is not known."""
         if family not in self._families or not self.can_read(family):
             return {}
-        return log_options_of(self.read(family)) or {}
+        return log_options_of(self.read_definition(family)) or {}
 
 
-def unread_group(
+def unread_group_of_definition(
     definition: Mapping[str, object], unread_groups: Collection[UnreadGroup]
 ) -> str | None:
     """One of these log groups that the definition names; None if it names none of them."""
@@ -120,7 +125,7 @@ def unread_group(
     return None
 
 
-class RunsOfDays(Struct, frozen=True, kw_only=True):
+class RecentRunsReader(Struct, frozen=True, kw_only=True):
     """Reads the runs of the last days.
 
     ``is_for_act``: somebody acts on them, so a source that cannot be read is an error.
@@ -135,7 +140,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
     stack: str = FORWARDER_STACK
     believes_logs: bool = False
 
-    def read(
+    def read_runs(
         self, families: Sequence[str], places: DefinedLogPlaces, jobs: AllRunsByFamily = EVERY_RUN
     ) -> FoundRuns:
         """The runs of the named families, of all without a name, from the sources of the options;
@@ -150,7 +155,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         ended = self._ended_tasks() if source_names(options, "logs") else ALL_BELIEVED
         names = () if jobs.of_definitions else families  # a run's family is its task's
         runs = self._read(source, names, places, ended, jobs, reads_older=not is_by_time)
-        if is_local(options) and not runs.windows:
+        if reads_local_only(options) and not runs.windows:
             of_names = f" of {first_names(families)}" if families else ""
             remedy = ELSEWHERE
             if self.are_for_files or jobs.of_definitions:
@@ -158,7 +163,9 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
             raise TaskProfilerError(f"There is no run{of_names} in {source.place}: {remedy}")
         return runs
 
-    def read_defined(self, families: Sequence[str], definitions: NewestDefinitions) -> FoundRuns:
+    def read_from_defined_groups(
+        self, families: Sequence[str], definitions: NewestDefinitionReader
+    ) -> FoundRuns:
         """The runs of the families from the log groups that their definitions name."""
         if not families:
             return FoundRuns(windows={})
@@ -166,7 +173,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         source = open_defined_groups(
             self.options,
             readable or families,
-            definitions.read,
+            definitions.read_definition,
             show_progress,
             whole_since_ns=self.span.since_ns,
         )
@@ -207,7 +214,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         reads_older: bool,
     ) -> FoundRuns:
         selection = RunFilter(families=exact_patterns_of(families))
-        with warned_notes(source):
+        with warn_of_notes(source):
             windows = read_windows(
                 source,
                 selection,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.cli.printing import size_text, warn
-from profiler.cli.resize_rows import decision_of, new_revisions
+from profiler.cli.resize_rows import decision_of, plans_with_new_revision
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import as_sentence
 from profiler.record.record_model import TaskSize
@@ -26,24 +26,24 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
 
     path: Path
 
-    def write(self, planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
+    def write_sizes_of_plan(self, planned: Sequence[PlannedFamily]) -> list[PlannedFamily]:
         """Write the sizes of the plan, and say which of them cannot be written.
 
         Returns the families whose sizes are new in the file, which is left alone without one.
         Raises TaskProfilerError.
         """
-        before = self.read()
+        before = self.read_sizes_file()
         after = before
         written = []
-        for family_plan, sizes in self._new_sizes(before, new_revisions(planned)):
+        for family_plan, sizes in self._new_sizes(before, plans_with_new_revision(planned)):
             after = after.with_size(family_plan.family, sizes, _written_reason(family_plan))
             written.append(family_plan)
         if written:
-            write_definition(self.path, after.content, remedy="name another file")
+            write_definition(self.path, after.file_content, remedy="name another file")
             warn(f"{self.path} was changed: {format_count(len(written), 'family')}.")
         return written
 
-    def read(self) -> SizesFile:
+    def read_sizes_file(self) -> SizesFile:
         """What the file has, if it exists. Raises TaskProfilerError for something else."""
         try:
             self.path.stat()
@@ -65,7 +65,7 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
                 warn(f"{family}: {error}")
                 continue
             in_file = before.size_of(family)
-            if before.has(family, sizes):
+            if before.has_sizes(family, sizes):
                 warn(f"{family}: {self.path} has this size, which is not deployed yet.")
             elif in_file is None or in_file == definition_size(present):
                 yield family_plan, sizes
@@ -73,10 +73,10 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
                 warn(_other_size_sentence(family_plan, self.path, in_file))
 
 
-def open_sizes(file: str) -> SizesTarget:
+def open_sizes_target(file: str) -> SizesTarget:
     """The file, if it can be written. Raises TaskProfilerError for one that has something else."""
     target = SizesTarget(path=Path(file))
-    target.read()
+    target.read_sizes_file()
     if not target.path.resolve().parent.is_dir():
         raise TaskProfilerError(
             f"{file} cannot be written, because its folder does not exist: name another file."

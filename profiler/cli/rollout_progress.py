@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.rollout import Rollout, RolloutRequest
-from profiler.cli.interruption import stop_held
+from profiler.cli.interruption import hold_stop_signals
 from profiler.cli.progress import progress_row
 from profiler.core.errors import UsageError
 from profiler.record.units import format_count
@@ -22,36 +22,38 @@ def check_update_schedules(request: RolloutRequest) -> None:
         )
 
 
-def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[PlannedFamily, ...]:
+def carry_out_plans(
+    rollout: Rollout, planned: Sequence[PlannedFamily]
+) -> tuple[PlannedFamily, ...]:
     """Carry the plans out.
 
     Ctrl-C ends after the family that is in work: each new revision is printed.
     """
-    with stop_held("It stops after the family that is in work.") as stop:
+    with hold_stop_signals("It stops after the family that is in work.") as stop:
 
         def steps() -> Iterator[PlannedFamily]:
             for family_plan in planned:
                 yield rollout.carry_out_plan(family_plan)
-                stop.check()
+                stop.raise_if_stopped()
 
         try:
-            done = with_progress("Registering", steps(), len(planned))
+            done = collect_with_progress("Registering", steps(), len(planned))
         finally:
             rollout.put_back_unfit()
             rollout.name_left_alone()
-        stop.check()
+        stop.raise_if_stopped()
     return done
 
 
 def attach_policies(rollout: Rollout, policies: Iterable[RolePolicy]) -> None:
     """Attach the policies. Ctrl-C ends after the role that is in work."""
-    with stop_held("It stops after the role that is in work.") as stop:
+    with hold_stop_signals("It stops after the role that is in work.") as stop:
         for role_policy in policies:
             rollout.attach_policy(role_policy)
-            stop.check()
+            stop.raise_if_stopped()
 
 
-def with_progress(
+def collect_with_progress(
     title: str, steps: Iterable[PlannedFamily], count: int
 ) -> tuple[PlannedFamily, ...]:
     """Take the steps, and show how many of them are done."""
@@ -64,7 +66,7 @@ def with_progress(
     return tuple(done)
 
 
-def exit_code(rollout: Rollout) -> int:
+def rollout_exit_code(rollout: Rollout) -> int:
     """1 if a family failed, a glob selected none, or a schedule starts nothing."""
     return int(any(rollout.counts[problem] for problem in ("failed", "unmatched", "dead")))
 

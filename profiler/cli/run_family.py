@@ -34,7 +34,7 @@ def _have_runs_one_program(options: RunOptions) -> bool:
     return name_of_code(words) is not None
 
 
-def family_of_run(
+def report_and_comparable_records(
     report: Report, prices: "PriceOverrides | None", options: RunOptions, store: "HistoryStore"
 ) -> tuple[Report, tuple[Record, ...]]:
     """The report with the size for its family, and the successes of the family that it can be

@@ -209,7 +209,7 @@ def _by_spelling() -> dict[str, RunOption]:
 _BY_SPELLING = _by_spelling()
 
 
-def joined_stacks(words: Sequence[str]) -> list[str]:
+def with_joined_stacks_word(words: Sequence[str]) -> list[str]:
     """``--stacks``, and the word after it if there is one, with the mode behind an equals sign."""
     if words[1:] and words[1] in _MODES:
         return [f"{_STACKS}={words[1]}"]
@@ -228,7 +228,7 @@ def with_stacks_value(arguments: Sequence[str]) -> list[str]:
         and words[position] not in ("-", "--")
     ):
         if words[position] == _STACKS:
-            words[position : position + 2] = joined_stacks(words[position : position + 2])
+            words[position : position + 2] = with_joined_stacks_word(words[position : position + 2])
         option = _BY_SPELLING.get(words[position])
         position += 1
         if option is not None and option.default is not False:

@@ -37,11 +37,11 @@ from profiler.cli.options import (
     past_run_options,
 )
 from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
-from profiler.cli.progress import progress_row, sign_of_life
+from profiler.cli.progress import progress_row, say_if_slow
 from profiler.cli.styled_text import Line, Span, sentences_about, write_lines
-from profiler.cli.tables import Column, table, table_width
+from profiler.cli.tables import Column, aligned_table, table_width
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import is_local, open_source, source_names
+from profiler.cli.wiring.open_past_runs import open_source, reads_local_only, source_names
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
@@ -80,9 +80,9 @@ from profiler.schedules.due_times import (
 from profiler.schedules.schedule_model import (
     DEFAULT_GRACE_MINUTES,
     SKEW_NS,
-    ClusterTasks,
     DueOutcome,
     DueTime,
+    ReadTasks,
     Schedule,
     StartedTask,
 )
@@ -137,12 +137,12 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     clock = SystemClock()
     past = None
     events = None
-    if not is_local(options):
+    if not reads_local_only(options):
         past = open_source(options)
     if source_names(options, "search"):
         events = past
     open_client = open_clients(options.region, options.profile)
-    with sign_of_life(f"{_READING} …"), progress_row() as show:
+    with say_if_slow(f"{_READING} …"), progress_row() as show:
         show(_READING, None)
         found = list_schedules(open_client)
         versions = [target.machine_arn or "" for target in found.of_machines]
@@ -179,7 +179,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     rows = []
     for schedule in judged:
         duration = families_known.known_family(schedule.schedule.family_key).usual_duration()
-        title, row = schedule_row(schedule, duration, now_ns)
+        title, row = titled_schedule_row(schedule, duration, now_ns)
         why = gone.why_schedule_starts_nothing(schedule, now_ns)
         if why is not None:
             starts_nothing = True
@@ -189,7 +189,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     if as_lines:
         write_json_lines(row for _, row in rows)
     else:
-        write_lines(table_lines(rows, table_width()))
+        write_lines(schedule_table_lines(rows, table_width()))
     return int(starts_nothing)
 
 
@@ -317,7 +317,7 @@ def judge_account(
     of_places = [one for one in others if one.cluster_arn in places]
     starting = [*of_places, *(one for one in asked if one not in of_places)]
 
-    def judge(tasks: Mapping[str, ClusterTasks]) -> list[JudgedSchedule]:
+    def judge(tasks: Mapping[str, ReadTasks]) -> list[JudgedSchedule]:
         judged = judge_schedules(starting, tasks, now_ns=now_ns, grace_ns=_GRACE_NS)
         return [one for one in judged if one.schedule in asked]
 
@@ -330,9 +330,7 @@ def judge_account(
     due_ns = known_values(_last_due_or_none(machine.schedule, now_ns) for machine in machines)
     since_ns = min(due_ns, default=now_ns) - SKEW_NS
     listing = [machine.schedule for machine in machines if not machine.is_express]
-    clusters |= {
-        machine.schedule.cluster_arn: ClusterTasks(problem=EXPRESS) for machine in machines
-    }
+    clusters |= {machine.schedule.cluster_arn: ReadTasks(problem=EXPRESS) for machine in machines}
     clusters |= read_executions(open_client, listing, now_ns, since_ns)
     clusters |= read_queues(open_client, asked, now_ns, pause=clock.sleep)
     known_ids = set[str]()
@@ -365,12 +363,12 @@ def _has_forgotten_due_time(judged: JudgedSchedule) -> bool:
 
 
 def _with_past_tasks(
-    clusters: dict[str, ClusterTasks],
+    clusters: dict[str, ReadTasks],
     known_ids: Collection[str],
     forgotten: Sequence[JudgedSchedule],
     source: RunSource,
     now_ns: int,
-) -> dict[str, ClusterTasks]:
+) -> dict[str, ReadTasks]:
     """The clusters with the tasks of past runs, too.
 
     ``known_ids``: the ids of the tasks that they have.
@@ -378,7 +376,7 @@ def _with_past_tasks(
     families = {judged.schedule.family_key for judged in forgotten}
     due_times = chain.from_iterable(judged.due_times for judged in forgotten)
     oldest_ns = min(due.due_ns for due in due_times) - SKEW_NS
-    past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
+    past = past_tasks_by_cluster(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
     merged = {}
     for arn, cluster in clusters.items():
         merged[arn] = cluster
@@ -413,7 +411,7 @@ def _with_reason(
     return replace(judged, due_times=tuple(map(explained, judged.due_times)))
 
 
-def past_tasks(
+def past_tasks_by_cluster(
     source: RunSource, families: Collection[FamilyKey], since_ns: int
 ) -> dict[str, list[StartedTask]]:
     """The tasks of the families by the name of their cluster, with the runs' starts for the
@@ -472,7 +470,7 @@ class ScheduleRow(Struct, frozen=True, kw_only=True, rename="camel"):
     overlap: str | None
 
 
-def schedule_row(
+def titled_schedule_row(
     judged: JudgedSchedule, usual: UsualDuration | None, now_ns: int
 ) -> tuple[str, ScheduleRow]:
     """The title of a schedule, which has its group unless that is the default one, and its row."""
@@ -541,7 +539,9 @@ def _places_heading(rows: Sequence[tuple[str, ScheduleRow]]) -> str:
     return ", ".join(names)
 
 
-def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> Iterator[Line]:
+def schedule_table_lines(
+    rows: Sequence[tuple[str, ScheduleRow]], width: int | None
+) -> Iterator[Line]:
     """One row per schedule, then the sentences about them."""
     columns = [
         Column("Schedule", folds=True),
@@ -561,7 +561,7 @@ def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> I
         cells.append([*compress(_schedule_cells(title, row), is_shown)])
         for sentence in filter(None, (row.reason, row.overlap)):
             sentences.append((title, f"{with_local_times(sentence).rstrip('.')}.", ""))
-    yield from table([*compress(columns, is_shown)], cells, width=width)
+    yield from aligned_table([*compress(columns, is_shown)], cells, width=width)
     yield from sentences_about(sentences, width)
 
 

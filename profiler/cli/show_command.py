@@ -22,7 +22,7 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import (
     terminal_columns,
-    warned_notes,
+    warn_of_notes,
     write_json_lines,
     write_record_lines,
 )
@@ -31,7 +31,7 @@ from profiler.cli.styled_text import (
     INDENT,
     Line,
     Span,
-    line,
+    build_line,
     with_empty_lines_between,
     write_lines,
 )
@@ -137,13 +137,15 @@ def show(
     view = View(width=width, now_ns=SystemClock().wall_ns(), reads_log=reads_log)
     pages: list[_Page] = []
     stacks: list[_RunStacks] = []
-    with warned_notes(source):
+    with warn_of_notes(source):
         runs = find_runs(source, selection)
         if as_stacks:
             stacks = _read_call_stacks(runs, source)
         elif not as_json:
             prices = price_overrides()
-            pages = [_page(_with_cost(run, prices), source, against, prices, view) for run in runs]
+            pages = [
+                _read_page(_with_cost(run, prices), source, against, prices, view) for run in runs
+            ]
     if as_stacks:
         if not stacks:
             raise TaskProfilerError(no_stacks_sentence(source, runs[0].record))
@@ -169,7 +171,7 @@ class _RunStacks(Struct, frozen=True, kw_only=True):
     stacks: StacksLine
 
 
-def _page(
+def _read_page(
     run: PastRun, source: RunSource, against: str | None, prices: PriceOverrides, view: View
 ) -> _Page:
     series = _series_of(run, source)
@@ -288,7 +290,7 @@ def log_lines(
             f"The record of task {record.task_id} names the log stream of task {stream.task_id}: "
             "its lines are not shown."
         )
-    yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
+    yield build_line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
     texts: list[str] = []
     where = {"logGroupName": record.log_group, "logStreamName": record.log_stream}
@@ -297,20 +299,20 @@ def log_lines(
             partial(get_log_events, **where, endTime=until_ms + 1, startFromHead=False), count
         )
         yield EMPTY
-        yield line(Span(f"{INDENT}{title}", "dim"), "" if events else "  no lines before it")
+        yield build_line(Span(f"{INDENT}{title}", "dim"), "" if events else "  no lines before it")
         for event in events:
             text = event["message"].rstrip("\n")
             key = f"{event['timestamp']} {text}"
             if key not in shown:
                 shown.add(key)
                 at = local_time(event["timestamp"] * NS_PER_MS)
-                yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
+                yield build_line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
                 texts.append(text)
     lacking = with_gpu_memory_error(record, gpu_memory_error_line(texts))
     if lacking != record:
         yield EMPTY
-        yield line(gpu_memory_sentence(record.container.name))
-        yield from map(line, gpu_cause_sentences(lacking))
+        yield build_line(gpu_memory_sentence(record.container.name))
+        yield from map(build_line, gpu_cause_sentences(lacking))
 
 
 def _last_events(

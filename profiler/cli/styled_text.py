@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from profiler.cli.printing import (
     STDOUT,
-    as_encoded,
-    encoded,
+    encode_text,
     stdout_encoding,
     terminal_columns,
-    without_commands,
+    text_as_encoded,
+    without_ci_commands,
     write_out,
 )
 from profiler.core.text import (
@@ -79,7 +79,7 @@ Line = tuple[Span, ...]
 EMPTY: Line = ()
 
 
-def line(*parts: str | Span) -> Line:
+def build_line(*parts: str | Span) -> Line:
     """Build a line. Characters that a terminal would act on are escaped."""
     return tuple(span for span in printable_spans(parts) if span.text)
 
@@ -105,13 +105,15 @@ def room_after(first: Iterable[Span], width: int | None) -> int:
     return max((width or _UNLIMITED) - displayed_columns(first), _MIN_ROOM)
 
 
-def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
+def wrapped_lines(
+    text: str, width: int | None, *first: str | Span, style: str = ""
+) -> tuple[Line, ...]:
     """Wrap a text to lines of ``width``, None: one line.
 
     ``first`` begins the first line, and indents the others.
     """
-    shown = as_encoded(printable(text), stdout_encoding())
-    start = line(*first)
+    shown = text_as_encoded(printable(text), stdout_encoding())
+    start = build_line(*first)
     indent = Span(" " * displayed_columns(start))
     room = room_after(start, width)
     if columns_of(shown) <= room:
@@ -120,15 +122,17 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
         from textwrap import TextWrapper  # slow to import, and most lines of a run's end fit
 
         joined = re.sub(_BEFORE_UNIT, _NO_BREAK, shown)
-        rows = rows_of(joined, TextWrapper(room, break_long_words=False, break_on_hyphens=False))
+        rows = wrapped_rows(
+            joined, TextWrapper(room, break_long_words=False, break_on_hyphens=False)
+        )
     lines = []
     for row in rows:
-        lines.append(line(*start, Span(row.replace(_NO_BREAK, " "), style)))
+        lines.append(build_line(*start, Span(row.replace(_NO_BREAK, " "), style)))
         start = (indent,)
     return tuple(lines)
 
 
-def rows_of(text: str, wrapper: "TextWrapper") -> list[str]:
+def wrapped_rows(text: str, wrapper: "TextWrapper") -> list[str]:
     """Wrap a text in which some characters take two columns, and marks none."""
     letters: list[str] = []
     for character in text:
@@ -169,7 +173,7 @@ def sentences_about(named: Iterable[tuple[str, str, str]], width: int | None) ->
         yield EMPTY
     for (sentence, style), names in concerned.items():
         named_first = names_and_more(names)
-        yield from wrapped(f"{named_first}: {sentence}", width, "- ", style=style)
+        yield from wrapped_lines(f"{named_first}: {sentence}", width, "- ", style=style)
 
 
 def sentences_of_many(named: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -192,7 +196,7 @@ def sentences_of_many(named: Iterable[tuple[str, str]]) -> dict[tuple[str, str],
     return shared
 
 
-def shorten(text: str, width: int) -> str:
+def cut_end(text: str, width: int) -> str:
     """Cut a text that is too long."""
     if columns_of(text) <= width:
         return text
@@ -212,20 +216,20 @@ def cut_line(spans: Line, width: int) -> Line:
     return (*kept, Span("…"))
 
 
-def shorten_name(text: str, width: int) -> str:
+def cut_middle(text: str, width: int) -> str:
     """Cut the middle of a name that is too long: the names of a workflow's families begin alike."""
     if columns_of(text) <= width:
         return text
     end = end_of(text, 2 * width // 3)
-    return shorten(text, width - columns_of(end)) + end
+    return cut_end(text, width - columns_of(end)) + end
 
 
 def with_short_words(text: str, width: int) -> str:
     """A text with names in it, each of which is cut where a line has no room for it."""
-    shown = as_encoded(printable(text), stdout_encoding())
+    shown = text_as_encoded(printable(text), stdout_encoding())
     if columns_of(shown) <= width:
         return shown
-    return " ".join(shorten_name(word, width) for word in shown.split(" "))
+    return " ".join(cut_middle(word, width) for word in shown.split(" "))
 
 
 def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding: str) -> bytes:
@@ -238,8 +242,8 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
                 row += f"{_CODES[span.style]}{span.text}{RESET}"
             else:
                 row += span.text
-        rows.append(without_commands(row.rstrip()) + "\n")
-    return encoded("".join(rows), encoding)
+        rows.append(without_ci_commands(row.rstrip()) + "\n")
+    return encode_text("".join(rows), encoding)
 
 
 def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
@@ -255,7 +259,7 @@ def write_lines(lines: Iterable[Line], descriptor: int = STDOUT) -> None:
 
 def write_paragraph(sentence: str) -> None:
     """Write a sentence to standard output, below an empty line."""
-    write_lines([EMPTY, *wrapped(sentence, terminal_columns())])
+    write_lines([EMPTY, *wrapped_lines(sentence, terminal_columns())])
 
 
 def shows_colours(descriptor: int = STDOUT) -> bool:

@@ -7,19 +7,19 @@ from textwrap import TextWrapper
 
 from msgspec import Struct
 
-from profiler.cli.printing import as_encoded, stdout_encoding, terminal_columns
+from profiler.cli.printing import stdout_encoding, terminal_columns, text_as_encoded
 from profiler.cli.styled_text import (
     FILLER,
     Line,
     Span,
+    cut_end,
+    cut_middle,
     displayed_columns,
     printable_spans,
     room_after,
-    rows_of,
-    shorten,
-    shorten_name,
     with_empty_lines_between,
-    wrapped,
+    wrapped_lines,
+    wrapped_rows,
 )
 from profiler.core.text import columns_of
 
@@ -52,12 +52,12 @@ class Column(Struct, frozen=True):
     rank: int = 0
 
 
-def folding(*titles: str) -> list[Column]:
+def folding_columns(*titles: str) -> list[Column]:
     """Columns with these titles that fold."""
     return [Column(title, folds=True) for title in titles]
 
 
-def table(
+def aligned_table(
     columns: Sequence[Column],
     rows: Iterable[Sequence[str | Span]],
     *,
@@ -76,7 +76,10 @@ def table(
     cells = []
     for row in (titles, *rows):
         cells.append(
-            [Span(as_encoded(cell.text, encoding), cell.style) for cell in printable_spans(row)]
+            [
+                Span(text_as_encoded(cell.text, encoding), cell.style)
+                for cell in printable_spans(row)
+            ]
         )
     widths = [0] * len(columns)
     for row in cells:
@@ -120,12 +123,12 @@ def _below_each_other(
         lines: list[Line] = []
         heading, *others = row
         if heading.style == "bold" and not any(cell.text for cell in others):
-            parts.append([*wrapped(heading.text, width, style=heading.style)])
+            parts.append([*wrapped_lines(heading.text, width, style=heading.style)])
             continue
         for column, cell in zip(columns, row, strict=True):
             title = Span(f"{column.title:<{title_width}}  ", "bold")
             for row_of_name in _rows_of_name(column, cell.text, room_after((title,), width)):
-                lines += wrapped(row_of_name, width, title, style=cell.style)
+                lines += wrapped_lines(row_of_name, width, title, style=cell.style)
                 title = Span(" " * displayed_columns((title,)))
         parts.append(lines)
     return with_empty_lines_between(parts)
@@ -134,7 +137,7 @@ def _below_each_other(
 def _rows_of_name(column: Column, text: str, width: int) -> list[str]:
     """A name on as many rows as it needs; another text as it is."""
     if column.is_name and columns_of(text) > width:
-        return rows_of(text, _Fold(width))
+        return wrapped_rows(text, _Fold(width))
     return [text]
 
 
@@ -176,7 +179,7 @@ def _least_widths(
 def _least_width(names: Collection[str]) -> int:
     """The width from which on names that are cut differ, if that is not too wide."""
     for width in range(_MIN_CUT_WIDTH, _MAX_CUT_WIDTH):
-        if len({shorten_name(name, width) for name in names}) == len(names):
+        if len({cut_middle(name, width) for name in names}) == len(names):
             return width
     return _MAX_CUT_WIDTH
 
@@ -211,9 +214,9 @@ def _aligned_lines(
     folded = []
     for column, cell, width in zip(columns, row, widths, strict=True):
         if column.folds and columns_of(cell.text) > width:
-            folded.append(rows_of(cell.text, _Fold(width)))
+            folded.append(wrapped_rows(cell.text, _Fold(width)))
         elif column.is_cut:
-            cut = shorten_name if column.is_name else shorten
+            cut = cut_middle if column.is_name else cut_end
             folded.append([cut(cell.text, width)])
         else:
             folded.append([cell.text])

@@ -24,7 +24,7 @@ from profiler.aws_account.shared_streams import with_shared_streams
 from profiler.cli.aws_names import CLUSTER, CONTAINER, LOG_GROUP, STREAM_PREFIX
 from profiler.cli.options import (
     CallStacksCommand,
-    CommandGroup,
+    WholeSentenceGroup,
     add_options,
     aws_options,
     call_stacks_option,
@@ -37,19 +37,19 @@ from profiler.cli.options import (
     report_stream_option,
 )
 from profiler.cli.printing import STDERR, UNKNOWN, say, say_done, warn, write_json_lines, write_out
-from profiler.cli.progress import sign_of_life
+from profiler.cli.progress import say_if_slow
 from profiler.cli.resize_command import resize
 from profiler.cli.rollout_progress import (
     READING_ACCOUNT,
     attach_policies,
+    carry_out_plans,
     check_update_schedules,
+    collect_with_progress,
     done_text,
-    exit_code,
-    registered,
-    with_progress,
+    rollout_exit_code,
 )
 from profiler.cli.styled_text import Line, sentences_about, sentences_of_many, write_lines
-from profiler.cli.tables import folding, table, table_width
+from profiler.cli.tables import aligned_table, folding_columns, table_width
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
@@ -127,7 +127,7 @@ _output_options = add_options(
 
 @click.group(
     "taskdef",
-    cls=CommandGroup,
+    cls=WholeSentenceGroup,
     epilog="Example: task-profiler taskdef add-monitor nightly-etl.json --in-place",
 )
 def taskdef() -> None:
@@ -482,9 +482,9 @@ def _roll_out(
         on_step=partial(say_done, as_json=as_json),
         on_problem=warn,
     )
-    with sign_of_life(READING_ACCOUNT):
+    with say_if_slow(READING_ACCOUNT):
         families = rollout.selected_families()
-        planned = with_progress(
+        planned = collect_with_progress(
             "Reading task definitions", rollout.plan_families(families), len(families)
         )
         if request.attach_policy or request.print_policy:
@@ -498,7 +498,7 @@ def _roll_out(
     try:
         _attach_policies(rollout, planned, attaches=attaches)
         if request.register:
-            planned = _register(rollout, planned, attaches=attaches)
+            planned = _carry_out_plans(rollout, planned, attaches=attaches)
         attach_policies(rollout, tuple(rollout.attached))  # what somebody has replaced since
         if pinned := rollout.pinned_sentence(planned, planned):
             warn(pinned)
@@ -509,15 +509,15 @@ def _roll_out(
         if request.register or attaches:
             done = done_text(rollout.counts, Counter(family.action for family in planned))
             warn(f"{format_count(len(planned), 'family')}: {done or 'nothing registered'}.")
-    return exit_code(rollout)
+    return rollout_exit_code(rollout)
 
 
 def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, attaches: bool) -> None:
     """Attach the policies of the plan, or say why none was attached."""
     policies = tuple(rollout.role_policies(planned))
     for role_policy in policies:
-        if role_policy.note:
-            warn(role_policy.note)
+        if role_policy.prefix_sentence:
+            warn(role_policy.prefix_sentence)
     if attaches:
         attach_policies(rollout, policies)
         if not rollout.request.register:  # which says it
@@ -528,11 +528,11 @@ def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, atta
         )
 
 
-def _register(
+def _carry_out_plans(
     rollout: Rollout, planned: Sequence[PlannedFamily], *, attaches: bool
 ) -> tuple[PlannedFamily, ...]:
     """Carry the plans out, with the policies of definitions that have changed since the plan."""
-    done = registered(rollout, planned)
+    done = carry_out_plans(rollout, planned)
     changed = []
     for family_plan, old_plan in zip(done, planned, strict=True):
         if family_plan.document != old_plan.document:
@@ -624,7 +624,7 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
         for sentence in _family_problems(family_plan):
             problems.append((family, sentence, "red"))
     return [
-        *table(folding(*titles), rows, width=width),
+        *aligned_table(folding_columns(*titles), rows, width=width),
         *sentences_about([*shared, *problems], width),
     ]
 

@@ -13,10 +13,10 @@ import click
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.running_tasks.running_runs import (
+    LocalRunsInProgress,
     MonitorLogFollower,
     RunningRun,
     RunningRuns,
-    RunsInProgress,
 )
 from profiler.aws_account.running_tasks.watched_tasks import (
     RunningTaskLister,
@@ -49,16 +49,16 @@ from profiler.cli.styled_text import (
     OUTCOME_STYLES,
     Line,
     Span,
+    build_line,
     cut_line,
-    line,
     render_lines,
     shows_colours,
-    wrapped,
+    wrapped_lines,
     write_lines,
 )
-from profiler.cli.tables import MIN_COLUMNS, Column, table, table_width
+from profiler.cli.tables import MIN_COLUMNS, Column, aligned_table, table_width
 from profiler.cli.wiring.aws_options import check_region, open_clients
-from profiler.cli.wiring.open_log_groups import log_trust, open_pages
+from profiler.cli.wiring.open_log_groups import log_trust, page_reader
 from profiler.cli.wiring.open_past_runs import open_source, parse_source, source_names
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import SHORT_ID_LENGTH, run_id_in
@@ -154,7 +154,7 @@ def watch(
         _print_once(watched, place, name, as_json=as_json)
         return
     with _screen_until_signal() as ending:
-        _watch(watched, partial(_draw, watched, place, name=name), clock, ending)
+        _draw_until_signal(watched, partial(_draw, watched, place, name=name), clock, ending)
 
 
 def _watch_queue(queue: str, options: SourceOptions, *, as_json: bool, is_once: bool) -> None:
@@ -171,11 +171,11 @@ def _watch_queue(queue: str, options: SourceOptions, *, as_json: bool, is_once: 
         while True:
             watch_queue(open_client, queue, clock, _redraw)
             for _ in range(_SECONDS_BETWEEN_READS):
-                ending.check()
+                ending.exit_if_signalled()
                 clock.sleep(1)
 
 
-class _Ending:
+class _EndBySignal:
     """The end by a signal.
 
     The exception of a signal's handler is lost where Python calls the handler in a finalizer: the
@@ -188,17 +188,17 @@ class _Ending:
     def on_signal(self, number: int, _frame: object) -> None:
         self._code = FIRST_SIGNAL_EXIT_CODE + number
         keep_finalizers_quiet()
-        self.check()
+        self.exit_if_signalled()
 
-    def check(self) -> None:
+    def exit_if_signalled(self) -> None:
         if self._code is not None:
             sys.exit(self._code)
 
 
 @contextmanager
-def _screen_until_signal() -> Iterator[_Ending]:
+def _screen_until_signal() -> Iterator[_EndBySignal]:
     """Show the alternate screen during the block, which a signal ends."""
-    ending = _Ending()
+    ending = _EndBySignal()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ending.on_signal)
     with alternate_screen():
@@ -222,11 +222,11 @@ def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json:
         return
     if watched.similar:
         warn(watched.similar)
-    write_json_lines(map(run_document, runs))
+    write_json_lines(map(running_document, runs))
 
 
-def _watch(
-    watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock, ending: _Ending
+def _draw_until_signal(
+    watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock, ending: _EndBySignal
 ) -> None:
     """Read and draw until a signal.
 
@@ -242,7 +242,7 @@ def _watch(
             show(("Reading the names of the families …",))
             watched.read_similar()
         for _ in range(watched.seconds_between_reads):
-            ending.check()
+            ending.exit_if_signalled()
             show(problems)
             clock.sleep(1)
 
@@ -254,12 +254,12 @@ def _draw(
     columns, rows = screen_size()
     below: list[Line] = []
     for sentence in sentences:
-        below += wrapped(sentence, columns)
+        below += wrapped_lines(sentence, columns)
     below = below[: rows // 3]
     height = max(rows - len(below), 1)
     runs = watched.runs_now()
     # Without a run and with a sentence, the running tasks are unknown.
-    lines = [line(Span(place, "bold"))]
+    lines = [build_line(Span(place, "bold"))]
     if runs or not sentences:
         lines = watch_lines(
             runs,
@@ -323,7 +323,7 @@ def open_watched_tasks(
             return open_source(replace(options, sources=past), shows_progress=False)
         if watched.groups:
             return LogGroupRuns(
-                open_pages(open_client),
+                page_reader(open_client),
                 watched.groups,
                 clock.wall_ns(),
                 trust=trust,
@@ -340,7 +340,7 @@ def open_watched_tasks(
     open_client = open_clients(options.region, options.profile)
     trust = AccountTrust()
     named = RunFilter(run=name or "")
-    collected: RunsInProgress | RunningRuns = RunsInProgress(
+    collected: LocalRunsInProgress | RunningRuns = LocalRunsInProgress(
         named, read=running_here, read_ended=_ended_here
     )
     seconds = _SECONDS_BETWEEN_LOCAL_READS
@@ -354,7 +354,7 @@ def open_watched_tasks(
     watched = WatchedTasks(
         seconds_between_reads=seconds,
         collected=collected,
-        logs=MonitorLogFollower(open_pages(open_client), clock, trust),
+        logs=MonitorLogFollower(page_reader(open_client), clock, trust),
         families=FamilyCache(past_runs, since_ns),
         log_groups=matching_log_groups(open_client, groups),
         cluster=tasks,
@@ -408,7 +408,7 @@ class RunningDocument(JsonLine, frozen=True, kw_only=True):
     notices: tuple[NoticeDocument, ...]
 
 
-def run_document(watched: WatchedRun) -> RunningDocument:
+def running_document(watched: WatchedRun) -> RunningDocument:
     """The line of ``--json``."""
     run = watched.run
     record = run.report.record
@@ -443,8 +443,8 @@ def _used_vcpu_and_memory(run: RunningRun) -> tuple[float | None, float | None]:
     """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval; a
     local run's reading.
     """
-    vcpu = run.interval.vcpu_used
-    memory_mb = run.interval.memory_used_mb
+    vcpu = run.newest_interval.vcpu_used
+    memory_mb = run.newest_interval.memory_used_mb
     return vcpu.avg, first_known(memory_mb.max, memory_mb.avg)
 
 
@@ -471,9 +471,9 @@ def watch_lines(
         what = "nothing runs"
     else:
         what = f"nothing runs that matches {name!r}"
-    title = line(Span(f"{place}: {what}", "bold"))
+    title = build_line(Span(f"{place}: {what}", "bold"))
     if not runs:
-        return [title, line(similar)] if similar else [title]
+        return [title, build_line(similar)] if similar else [title]
     count = len(runs)
     if height is not None:
         notices = sum(len(watched.run.notices) for watched in runs)
@@ -486,13 +486,13 @@ def watch_lines(
     left = len(runs[count:])
     lines = [title, *rows]
     if left:
-        lines.append(line(Span(f"… and {format_count(left, 'more task')}", "dim")))
+        lines.append(build_line(Span(f"… and {format_count(left, 'more task')}", "dim")))
     for watched in shown:
         record = watched.run.report.record
         name = f"{record.task_id[:SHORT_ID_LENGTH]} {family_key(record).name}"
         for notice in watched.run.notices:
             if notice.message is not None:
-                lines += wrapped(
+                lines += wrapped_lines(
                     f"{name}, {notice.kind}: {notice.message}", width or _WIDE, "! ", style="yellow"
                 )
     return lines[:height]
@@ -531,7 +531,7 @@ def _table_lines(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
         )
         names = (key.name or UNKNOWN, *(get(key) or UNKNOWN for _, get in places))
         rows.append((record.task_id[:SHORT_ID_LENGTH], *names, *cells))
-    return table(columns, rows, gap=2 if is_wide else 1, width=width)
+    return aligned_table(columns, rows, gap=2 if is_wide else 1, width=width)
 
 
 def _progress_bar(watched: WatchedRun, width: int) -> Span | str:

@@ -14,14 +14,14 @@ from profiler.cli.printing import (
 from profiler.cli.styled_text import (
     Line,
     Span,
+    build_line,
     cut_line,
-    line,
     render_lines,
     shows_colours,
-    wrapped,
+    wrapped_lines,
     write_lines,
 )
-from profiler.cli.tables import Column, table, table_width
+from profiler.cli.tables import Column, aligned_table, table_width
 from profiler.core.clock import Clock
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
@@ -61,7 +61,7 @@ def watch_queue(
         jobs = read_queue(open_client, queue)
         lines = queue_lines(queue, jobs, clock.wall_ns(), columns)
     except TaskProfilerError as error:
-        lines = [line(Span(queue, "bold")), *wrapped(str(error), columns)]
+        lines = [build_line(Span(queue, "bold")), *wrapped_lines(str(error), columns)]
     shown = [cut_line(one, columns) for one in lines[:rows]]
     text = render_lines(shown, is_coloured=shows_colours(), encoding=stdout_encoding())
     draw(text)
@@ -71,7 +71,7 @@ def queue_lines(
     queue: str, jobs: Sequence[QueuedJob], now_ns: int, width: int | None
 ) -> list[Line]:
     """The table, and what to ask about the first job that waits."""
-    head = line(Span(queue, "bold"), f"  {_counts_text(jobs)}")
+    head = build_line(Span(queue, "bold"), f"  {_counts_text(jobs)}")
     if not jobs:
         return [head]
     rows = []
@@ -80,10 +80,10 @@ def queue_lines(
         duration = value_text(excess(now_ns / NS_PER_MS, job.since_ms), format_duration)
         status = Span(job.status, _STYLES[job.status])
         rows.append((status, name or UNKNOWN, duration, job.job_id, job.reason or ""))
-    lines = [head, *table(_COLUMNS, rows, gap=1, width=width)]
+    lines = [head, *aligned_table(_COLUMNS, rows, gap=1, width=width)]
     waiting = next((job for job in jobs if job.status in _WAITING), None)
     if waiting is not None:
-        lines.append(line(Span(f"Why: {command_line('doctor', waiting.job_id)}", "dim")))
+        lines.append(build_line(Span(f"Why: {command_line('doctor', waiting.job_id)}", "dim")))
     return lines
 
 

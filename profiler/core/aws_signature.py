@@ -62,7 +62,7 @@ class AwsSignature(Struct, eq=False):
     region: str
     service: str
 
-    def sign(
+    def signed_headers(
         self,
         method: str,
         url: str,
@@ -94,5 +94,5 @@ class AwsSignature(Struct, eq=False):
 
         Its headers, which proxies may change, are not signed.
         """
-        request.headers.update(self.sign(request.method, request.url, request.body))
+        request.headers.update(self.signed_headers(request.method, request.url, request.body))
         return request

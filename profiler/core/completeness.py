@@ -51,7 +51,7 @@ class Completeness(Struct, frozen=True):
 WHOLE = Completeness()
 
 
-def joined(parts: Iterable[Completeness]) -> Completeness:
+def joined_completeness(parts: Iterable[Completeness]) -> Completeness:
     """Whole if all of them are."""
     gaps: dict[Gap, None] = {}
     for part in parts:

@@ -37,7 +37,7 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
     @property
     def has_monitor_image(self) -> bool:
         """Whether the image's repository is ``task-profiler``, in any registry and namespace."""
-        return repository(self.image).rpartition("/")[2] == MONITOR_REPOSITORY
+        return repository_of_image(self.image).rpartition("/")[2] == MONITOR_REPOSITORY
 
     @property
     def wraps_batch(self) -> bool:
@@ -112,7 +112,7 @@ def container_roles(
     )
 
 
-def repository(image: str | None) -> str:
+def repository_of_image(image: str | None) -> str:
     """Return the image's name without tag and digest."""
     name = (image or "").split("@", 1)[0]
     registry, slash, rest = name.rpartition("/")

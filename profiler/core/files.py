@@ -76,7 +76,7 @@ def find_program(name: str, first_folder: str, search_path: str | None) -> str |
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     """The path from the root, without a look at the current folder if it begins there: that folder
     may have been removed.
 
@@ -91,7 +91,7 @@ def create_private_folders(folder: str) -> None:
     Raises OSError.
     """
     missing = []
-    current = absolute(folder)
+    current = absolute_path(folder)
     while not os.path.exists(current):
         missing.append(current)
         current = os.path.dirname(current)

@@ -25,12 +25,12 @@ def decoded_or_none(decode: Callable[[_Line], _T], line: _Line) -> _T | None:
         return None
 
 
-def mapping(value: Json) -> Mapping[str, Json]:
+def mapping_or_empty(value: Json) -> Mapping[str, Json]:
     """``value`` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def mappings(value: Json) -> Iterator[Mapping[str, Json]]:
+def mappings_in_list(value: Json) -> Iterator[Mapping[str, Json]]:
     """The objects in ``value`` if it is a list; other items are skipped."""
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
@@ -39,16 +39,16 @@ def mappings(value: Json) -> Iterator[Mapping[str, Json]]:
 def field_at(value: Json, path: str) -> Json:
     """The field at a path such as ``task.family``; None where an object on the way lacks it."""
     for name in path.split("."):
-        value = mapping(value).get(name)
+        value = mapping_or_empty(value).get(name)
     return value
 
 
-def text(value: Json) -> str | None:
+def text_or_none(value: Json) -> str | None:
     """``value`` if it is a non-empty string, else None."""
     return value if isinstance(value, str) and value else None
 
 
-def count(value: Json) -> int | None:
+def count_or_none(value: Json) -> int | None:
     """``value`` if it is an integer from 0 to 2^63 - 1, else None."""
     if type(value) is int and 0 <= value <= MAX_COUNT:
         return value
@@ -62,7 +62,7 @@ def positive_number(value: Json) -> float | None:
     return float(value) if 0 < value <= MAX_COUNT else None
 
 
-def integer(value: Json) -> int | None:
+def integer_or_none(value: Json) -> int | None:
     """``value`` if it is a signed 32-bit integer (such as an exit code), else None."""
     if isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31:
         return value

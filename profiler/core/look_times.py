@@ -66,7 +66,7 @@ class LookTimes(Struct):
         """The part of the step for which the next look stands."""
         return self._step_ns // self._count
 
-    def looked(
+    def note_look(
         self, now_ns: int, cost_ns: int, *, is_enough: bool = False, can_peek: bool = True
     ) -> None:
         """Go on after a look that has cost this CPU time.
@@ -80,7 +80,7 @@ class LookTimes(Struct):
         if self._index >= self._count or is_enough or now_ns >= self._step_end_ns:
             self._begin_step(now_ns, is_enough=is_enough, can_peek=can_peek)
 
-    def peeked(self, now_ns: int, cost_ns: int) -> None:
+    def note_peek(self, now_ns: int, cost_ns: int) -> None:
         """Go on after a peek that has cost this CPU time."""
         self._peek_cost_ns = _mean_ns(self._peek_cost_ns, cost_ns)
         self._peek_place = (self._peek_place + _GOLDEN_RATIO) % 1

@@ -9,7 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from profiler.core.json_fields import field_at, integer, mapping, mappings, text
+from profiler.core.json_fields import (
+    field_at,
+    integer_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.optional_math import excess
 
 # A pattern also finds closed indices, which are an error then; else they are left out in silence.
@@ -33,8 +39,8 @@ def missing_shards(answer: Mapping[str, object]) -> int:
 
     OpenSearch does not count those without a node as failed. Skipped ones are successful.
     """
-    total = integer(field_at(answer, "_shards.total"))
-    successful = integer(field_at(answer, "_shards.successful"))
+    total = integer_or_none(field_at(answer, "_shards.total"))
+    successful = integer_or_none(field_at(answer, "_shards.successful"))
     return excess(total, successful) or 0
 
 
@@ -63,11 +69,14 @@ def _first_failure(answer: Mapping[str, object]) -> str:
 
     An index without the templates' mapping fails where it is to be sorted by a text.
     """
-    failure = next(mappings(field_at(answer, "_shards.failures")), {})
-    index, error = text(failure.get("index")), text(field_at(failure, "reason.type"))
-    if not (text(failure.get("node")) and index and error):
+    failure = next(mappings_in_list(field_at(answer, "_shards.failures")), {})
+    index, error = (
+        text_or_none(failure.get("index")),
+        text_or_none(field_at(failure, "reason.type")),
+    )
+    if not (text_or_none(failure.get("node")) and index and error):
         return ""
-    if _OF_TEXT.search(text(field_at(failure, "reason.reason")) or ""):
+    if _OF_TEXT.search(text_or_none(field_at(failure, "reason.reason")) or ""):
         return f" ({index} {FOREIGN})"
     return f" ({index}: {error})"
 
@@ -92,14 +101,16 @@ def zones_remedy(zones: int) -> str:
 
 def closed_index(answer: Mapping[str, object]) -> str | None:
     """The closed index because of which a search was refused; None for another answer."""
-    causes = mappings(field_at(answer, "error.root_cause"))
-    cause = next(causes, mapping(answer.get("error")))
-    return text(cause.get("index")) if cause.get("type") == "index_closed_exception" else None
+    causes = mappings_in_list(field_at(answer, "error.root_cause"))
+    cause = next(causes, mapping_or_empty(answer.get("error")))
+    return (
+        text_or_none(cause.get("index")) if cause.get("type") == "index_closed_exception" else None
+    )
 
 
 def closed_indices(answer: Mapping[str, object]) -> tuple[str, ...]:
     """The closed ones in the answer to ``_resolve/index`` with ``expand_wildcards=all``."""
-    listed = mappings(answer.get("indices"))
+    listed = mappings_in_list(answer.get("indices"))
     return tuple(str(index.get("name")) for index in listed if _is_closed(index))
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
-from profiler.core.json_fields import mapping, mappings
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list
 from profiler.core.optional_math import any_known, known_values
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -139,9 +139,10 @@ def identify_containers(
         },
         labels={
             str(container.get("name")): {
-                label: str(value) for label, value in mapping(container.get("dockerLabels")).items()
+                label: str(value)
+                for label, value in mapping_or_empty(container.get("dockerLabels")).items()
             }
-            for container in mappings((definition or {}).get("containerDefinitions"))
+            for container in mappings_in_list((definition or {}).get("containerDefinitions"))
         },
     )
 
@@ -381,7 +382,7 @@ class ReportFinder(Struct):
             self.task.account_id, stream.group, stream.stream, monitor=monitor
         )
         verdict = trust.judge_line(claim_of(report), timestamp_ms)
-        if verdict.is_unconfirmed_container_id:
+        if verdict.awaits_container_id_check:
             # ECS's event names the container that has this id.
             speakers = (report.record.container.name, monitor)
             ids = (one.runtime_id for one in self.task.containers if one.name in speakers)

@@ -13,8 +13,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.completeness import WHOLE, Completeness, joined
-from profiler.core.json_fields import Json, field_at, mapping, mappings, positive_number, text
+from profiler.core.completeness import WHOLE, Completeness, joined_completeness
+from profiler.core.json_fields import (
+    Json,
+    field_at,
+    mapping_or_empty,
+    mappings_in_list,
+    positive_number,
+    text_or_none,
+)
 from profiler.core.optional_math import (
     known_values,
     min_known,
@@ -169,12 +176,12 @@ class NightReader(Struct, frozen=True, kw_only=True):
             "reports", body, became_known, _IS_RUN, since_ns=_oldest_index_ns(period)
         )
         return _night_runs(
-            mapping(field_at(response, "aggregations.night")),
+            mapping_or_empty(field_at(response, "aggregations.night")),
             remembered=found.tasks if is_whole else (),
             told_jobs=told_jobs,
             until_ns=until_ns,
             unconfirmed=found.unconfirmed,
-            completeness=joined((completeness, found.completeness, of_counted)),
+            completeness=joined_completeness((completeness, found.completeness, of_counted)),
         )
 
     def _tasks_counted_before(
@@ -194,7 +201,7 @@ class NightReader(Struct, frozen=True, kw_only=True):
             one_of(TASK_ID, late),
         )
         return _bucket_task_ids(
-            mappings(field_at(response, "aggregations.tasks.buckets"))
+            mappings_in_list(field_at(response, "aggregations.tasks.buckets"))
         ), completeness
 
     def _read_late_tasks(self, period: NightPeriod) -> _LateTasks:
@@ -204,16 +211,18 @@ class NightReader(Struct, frozen=True, kw_only=True):
         response, completeness = self._search(
             "reports", body, became_known, since_ns=_oldest_index_ns(period)
         )
-        jobs = [*mappings(field_at(response, "aggregations.attempts.jobs.buckets"))]
-        newest = [*mappings(field_at(response, "aggregations.newest.tasks.buckets"))]
+        jobs = [*mappings_in_list(field_at(response, "aggregations.attempts.jobs.buckets"))]
+        newest = [*mappings_in_list(field_at(response, "aggregations.newest.tasks.buckets"))]
         return _LateTasks(
             repeated=_repeated_attempt_conditions(jobs),
             jobs=_jobs_to_tell(jobs, "repeated", "waiting"),
             seen_jobs=_jobs_to_tell(jobs, "repeated", "waiting", "newest"),
             tasks=_bucket_task_ids(newest),
             newest=len(newest),
-            late=_bucket_task_ids(mappings(field_at(response, "aggregations.late.tasks.buckets"))),
-            unconfirmed=_unconfirmed_tasks(mapping(response.get("aggregations"))),
+            late=_bucket_task_ids(
+                mappings_in_list(field_at(response, "aggregations.late.tasks.buckets"))
+            ),
+            unconfirmed=_unconfirmed_tasks(mapping_or_empty(response.get("aggregations"))),
             completeness=completeness,
         )
 
@@ -231,16 +240,17 @@ class NightReader(Struct, frozen=True, kw_only=True):
         remembered: list[str] = []
         late: set[str] = set()
         for source in hit_sources(response):
-            schedule = mapping(source.get("schedule"))
-            notice = mapping(source.get("notice"))
+            schedule = mapping_or_empty(source.get("schedule"))
+            notice = mapping_or_empty(source.get("notice"))
             named = schedule.get("group"), schedule.get("name"), notice.get("due_at")
             due_time = "/".join(str(part) for part in named)
             if notice.get("kind") == "late":
                 late.add(due_time)
             elif notice.get("kind") == "missed":
                 missed[due_time] = MissedTime(
-                    family=text(field_at(source, "task.family")) or str(schedule.get("name")),
-                    message=text(notice.get("message")) or "",
+                    family=text_or_none(field_at(source, "task.family"))
+                    or str(schedule.get("name")),
+                    message=text_or_none(notice.get("message")) or "",
                 )
                 if (parse_ns(source.get("@timestamp")) or 0) >= period.seen_until_ns:
                     remembered.append(due_time)
@@ -291,7 +301,7 @@ class NightReader(Struct, frozen=True, kw_only=True):
             return FamilyHistory(completeness=completeness)
         runs: dict[str, Sequence[EarlierRun]] = {}
         costs: list[ResizedCost] = []
-        for family in mappings(field_at(response, "aggregations.families.buckets")):
+        for family in mappings_in_list(field_at(response, "aggregations.families.buckets")):
             oldest_first = reversed(list(hit_sources(family.get("newest"))))
             earlier = [_earlier_run(source) for source in oldest_first]
             runs[str(family.get("key"))] = known_values(earlier)
@@ -605,7 +615,7 @@ def _task_count_of_bucket(bucket: Mapping[str, Json], name: str) -> int:
     """The tasks: the documents of a family with one container; else the estimated tasks, of which
     each has a document.
     """
-    counted = mapping(bucket.get(name))
+    counted = mapping_or_empty(bucket.get(name))
     documents = positive_number(counted.get("doc_count"))
     if positive_number(field_at(bucket, "containers.value")) == 1:
         return int(documents or 0)
@@ -667,9 +677,9 @@ def _night_runs(
     unconfirmed: int,
     completeness: Completeness,
 ) -> NightRuns:
-    night = mapping(whole.get("last"))
+    night = mapping_or_empty(whole.get("last"))
     totals = _task_counts_by_group(night)
-    buckets = [*mappings(field_at(night, "by_family.buckets"))]
+    buckets = [*mappings_in_list(field_at(night, "by_family.buckets"))]
     buckets.sort(key=lambda bucket: -(positive_number(field_at(bucket, "latest.value")) or 0))
     counts: dict[str, dict[str, int]] = {}
     failed: list[FailedRun] = []
@@ -688,7 +698,7 @@ def _night_runs(
     if other_families > 0:
         others = {group: tasks - named.get(group, 0) for group, tasks in totals.items()}
     cost: Measured = UNKNOWN
-    with_usage = mapping(whole.get("measured"))
+    with_usage = mapping_or_empty(whole.get("measured"))
     if positive_number(field_at(with_usage, "priced.value")):
         usd = positive_number(field_at(with_usage, "usd.value")) or 0.0
         cost = measured_from(
@@ -707,7 +717,7 @@ def _night_runs(
         unconfirmed=unconfirmed,
         corrected={
             str(bucket.get("key")): int(positive_number(field_at(bucket, "jobs.value")) or 0)
-            for bucket in mappings(field_at(whole, "corrected.families.buckets"))
+            for bucket in mappings_in_list(field_at(whole, "corrected.families.buckets"))
         },
         completeness=completeness,
     )
@@ -718,10 +728,11 @@ def _failed_run(outcome: str, family: str, source: Mapping[str, Json]) -> Failed
         outcome=outcome,
         family=family,
         reason=document_outcome(
-            mapping(source.get("task")), text(field_at(source, "container.name"))
+            mapping_or_empty(source.get("task")), text_or_none(field_at(source, "container.name"))
         ).sentence,
-        ended_at=text(field_at(source, "event.end")),
-        url=text(field_at(source, "links.run")) or text(field_at(source, "links.logs")),
+        ended_at=text_or_none(field_at(source, "event.end")),
+        url=text_or_none(field_at(source, "links.run"))
+        or text_or_none(field_at(source, "links.logs")),
     )
 
 
@@ -731,7 +742,7 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
         return None
     return EarlierRun(
         ended_ns=ended_ns,
-        status=text(field_at(source, "task.status")),
+        status=text_or_none(field_at(source, "task.status")),
         duration_ms=positive_number(field_at(source, "usage.duration_ms")),
         peak_mb=positive_number(field_at(source, "usage.memory.used_mb.max")),
         size_mb=positive_number(field_at(source, "usage.memory.size_mb")),
@@ -744,7 +755,7 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
 
 
 def _costs_since_resize(buckets: Json) -> Iterable[ResizedCost]:
-    for bucket in mappings(buckets):
+    for bucket in mappings_in_list(buckets):
         for source in hit_sources(bucket.get("newest")):
             size = TaskSize(
                 vcpu=positive_number(field_at(source, "task.size.vcpu")),

@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient, error_code
-from profiler.core.json_fields import decoded_or_none, field_at, text
+from profiler.core.json_fields import decoded_or_none, field_at, text_or_none
 from profiler.core.optional_math import first_known
 from profiler.forwarder.invocation import DeliveryError, ForwarderError
 from profiler.forwarder.night_period import (
     MIN_PERIOD_NS,
     NightPeriod,
     RememberedNight,
-    bounded_remembered,
+    night_within_lookback,
     remembered_before_first,
 )
 from profiler.forwarder.notifications.idempotency import Idempotently
@@ -74,7 +74,7 @@ class StoredLastMessages(Struct, frozen=True, kw_only=True):
         answer = self._call_with_condition(
             self.client.get_item, Key={"id": {"S": _item_key(channel)}}, ConsistentRead=True
         )
-        stored = text(field_at(answer, f"Item.{_ATTRIBUTE}.S"))
+        stored = text_or_none(field_at(answer, f"Item.{_ATTRIBUTE}.S"))
         if stored is None:
             return None
         return decoded_or_none(lambda line: msgspec.json.decode(line, type=RememberedNight), stored)
@@ -144,7 +144,7 @@ class DigestSender(Struct, frozen=True, kw_only=True):
     ) -> Iterator[NightSummary]:
         """Channels with the same last message get the same one."""
         first = remembered_before_first(self.now_ns)
-        last = bounded_remembered(
+        last = night_within_lookback(
             self.last_messages.last_remembered(channel.name, first), self.now_ns
         )
         while self.now_ns - last.end_ns >= MIN_PERIOD_NS:

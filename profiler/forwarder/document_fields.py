@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from profiler.core.ecs_terms import task_id
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.optional_math import first_known, known, known_members
 from profiler.core.timestamps import format_datetime, formatted_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
@@ -90,7 +90,7 @@ def _corrected_cost(record: Record, of_report: Mapping[str, object]) -> Fields:
     cost = fields.get("cost", {})
     if cost == of_report:
         return {}
-    at_least = mapping(fields.get("usage")).get("at_least")
+    at_least = mapping_or_empty(fields.get("usage")).get("at_least")
     cost = {**dict.fromkeys(of_report), **cost}
     corrected = {"cost": cost, "usage": {"at_least": at_least}}
     if cost.get("usd") is None:

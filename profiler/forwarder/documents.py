@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.core.optional_math import first_known, known, known_members
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.document_fields import (
@@ -104,9 +104,9 @@ class DocumentArrival(Struct, frozen=True, kw_only=True):
     def with_arrival_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         added = dict(fields)
         if self.ingested:
-            added["event"] = {**mapping(fields.get("event")), "ingested": self.ingested}
+            added["event"] = {**mapping_or_empty(fields.get("event")), "ingested": self.ingested}
         if self.known_at:
-            added["task"] = {**mapping(fields.get("task")), "known_at": self.known_at}
+            added["task"] = {**mapping_or_empty(fields.get("task")), "known_at": self.known_at}
         return added
 
 
@@ -122,7 +122,7 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     @property
     def has_report(self) -> bool:
         """Whether its numbers come from a report."""
-        return mapping(self.fields.get("task")).get("complete") is True
+        return mapping_or_empty(self.fields.get("task")).get("complete") is True
 
     @property
     def report(self) -> Report | None:
@@ -137,26 +137,26 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     def arrival(self) -> DocumentArrival:
         """When the document was written first, and when its run became known."""
         return DocumentArrival(
-            ingested=text(mapping(self.fields.get("event")).get("ingested")),
-            known_at=text(mapping(self.fields.get("task")).get("known_at")),
+            ingested=text_or_none(mapping_or_empty(self.fields.get("event")).get("ingested")),
+            known_at=text_or_none(mapping_or_empty(self.fields.get("task")).get("known_at")),
         )
 
     @property
     def is_repeated_by_batch(self) -> bool:
         """Whether ECS has told of an attempt of a job after which Batch wants to make another."""
-        task = mapping(self.fields.get("task"))
+        task = mapping_or_empty(self.fields.get("task"))
         is_repeated = task.get("repeated") is True and task.get("last_attempt") is not True
         return is_repeated and run_event_of_document(self.fields) is not None
 
     @property
     def batch_job_end(self) -> str | None:
         """Batch's word for the end of the attempt."""
-        return text(mapping(self.fields.get("task")).get("job_end"))
+        return text_or_none(mapping_or_empty(self.fields.get("task")).get("job_end"))
 
     @property
     def is_of_job_alone(self) -> bool:
         """Whether Batch's event came before the task's event and before its report."""
-        return mapping(self.fields.get("event")).get("dataset") == JOB_DATASET
+        return mapping_or_empty(self.fields.get("event")).get("dataset") == JOB_DATASET
 
     @property
     def claim(self) -> LogStreamClaim:
@@ -165,7 +165,7 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     @property
     def report_account(self) -> str | None:
         """The account of the log group that has the report."""
-        return text(mapping(self.fields.get("task")).get("report_account"))
+        return text_or_none(mapping_or_empty(self.fields.get("task")).get("report_account"))
 
 
 class ReportWithLine(Struct, frozen=True, kw_only=True):
@@ -232,7 +232,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def has_arrival(self) -> bool:
         """Whether it keeps when it arrived: a run's, or a job's that had none."""
-        return mapping(self.fields.get("event")).get("dataset") == JOB_DATASET
+        return mapping_or_empty(self.fields.get("event")).get("dataset") == JOB_DATASET
 
     def with_arrival_time(self, moment: str) -> "Document":
         """The document with its arrival, if it keeps that."""
@@ -263,7 +263,10 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
             parts = {name: body[name] for name in ("doc", "upsert") if name in body}
             body = {
                 **body,
-                **{name: self._indexed_fields(mapping(part)) for name, part in parts.items()},
+                **{
+                    name: self._indexed_fields(mapping_or_empty(part))
+                    for name, part in parts.items()
+                },
             }
         elif self.left_out:
             body = self._indexed_fields(body)
@@ -382,7 +385,7 @@ class EventDocument(RunDocument, frozen=True, kw_only=True, dict=True):
         """
         counts_now = run_event_of_document(stored.fields) is None
         if self.event.is_of_job:
-            is_last = mapping(self.fields.get("task")).get("last_attempt") is True
+            is_last = mapping_or_empty(self.fields.get("task")).get("last_attempt") is True
             counts_now = is_last and stored.is_repeated_by_batch
         if counts_now and self.arrived_at:
             return DocumentArrival(ingested=self.arrived_at, known_at=self.arrived_at)
@@ -405,7 +408,7 @@ def _without_field(fields: Mapping[str, Any], first: str, *rest: str) -> Mapping
         return fields
     if not rest:
         return {name: value for name, value in fields.items() if name != first}
-    return {**fields, first: _without_field(mapping(fields[first]), *rest)}
+    return {**fields, first: _without_field(mapping_or_empty(fields[first]), *rest)}
 
 
 def _may_update_stored(document: ReportDocument, stored: StoredRun) -> bool:
@@ -476,7 +479,7 @@ def _stored_job_fields(stored: StoredRun) -> Fields:
 
 
 def _stored_job_values(stored: StoredRun, names: Iterable[str]) -> Fields:
-    task = mapping(stored.fields.get("task"))
+    task = mapping_or_empty(stored.fields.get("task"))
     return known_members({name: task.get(name) for name in names})
 
 
@@ -487,7 +490,9 @@ def _with_stored_job_fields(document: EventDocument, stored: StoredRun) -> Field
     if not event.job_end:
         return fields
     outcome = outcome_of(
-        None, event.combined_end, container=text(mapping(fields.get("container")).get("name"))
+        None,
+        event.combined_end,
+        container=text_or_none(mapping_or_empty(fields.get("container")).get("name")),
     )
     return merged_fields(fields, fields_of_outcome(outcome, is_of_event=True))
 
@@ -514,11 +519,11 @@ def _event_corrections(document: EventDocument, stored: StoredRun) -> Fields:
     verdict = event.verdict_on_report(stored.claim, stored.report_account)
     if event.is_identified and verdict != "confirmed":
         fields = merged_fields(fields, {"task": {"confirmed": False}})
-    times = mapping(stored.fields.get("event"))
+    times = mapping_or_empty(stored.fields.get("event"))
     before = {
-        "event.start": parse_datetime(text(times.get("start"))),
-        "event.end": parse_datetime(text(times.get("end"))),
-        "@timestamp": parse_datetime(text(stored.fields.get("@timestamp"))),
+        "event.start": parse_datetime(text_or_none(times.get("start"))),
+        "event.end": parse_datetime(text_or_none(times.get("end"))),
+        "@timestamp": parse_datetime(text_or_none(stored.fields.get("@timestamp"))),
     }
     within = {path: moment_within_task(moment, event) for path, moment in before.items()}
     if within == before:
@@ -544,7 +549,7 @@ def _corrected_outcome_fields(event: RunEvent, stored: StoredRun) -> Fields:
         return {}
     present = stored.fields
     is_same = all(
-        mapping(present.get(part)).get(name) == value
+        mapping_or_empty(present.get(part)).get(name) == value
         for part, values in wanted.items()
         for name, value in values.items()
     )

@@ -108,7 +108,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         """The batch in the event; with its name alone if the event does not list it, as after a
         failed start, and without a name if it is not known.
         """
-        return self.task.container(self.container or "")
+        return self.task.container_or_name_only(self.container or "")
 
     @property
     def has_line(self) -> bool:

@@ -11,7 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name
-from profiler.core.json_fields import Json, field_at, mappings, positive_number, text
+from profiler.core.json_fields import (
+    Json,
+    field_at,
+    mappings_in_list,
+    positive_number,
+    text_or_none,
+)
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.documents import Document, with_runs_per_month
@@ -61,7 +67,7 @@ from profiler.record.hardware import processor_difference
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
 from profiler.record.units import MIB, format_value, rounded_number
-from profiler.record.unusual import MIN_FAR_RUNS, Usual, usual_value_of
+from profiler.record.unusual import MIN_FAR_RUNS, UsualRange, usual_value_of
 
 COMPARISON_SECONDS = 5.0
 _RATE_DAYS = 30
@@ -161,8 +167,8 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
             families, place, {"containers": containers}, IS_SUCCESS, *conditions
         ):
             family = found.setdefault(name, Family())
-            for container in mappings(field_at(bucket, "containers.buckets")):
-                for cluster in mappings(field_at(container, "clusters.buckets")):
+            for container in mappings_in_list(field_at(bucket, "containers.buckets")):
+                for cluster in mappings_in_list(field_at(container, "clusters.buckets")):
                     for source in hit_sources(cluster.get("newest")):
                         family.add_counted_run(family_run_of_document(source))
         return found
@@ -247,7 +253,7 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
             return None
         family = found.get(notice.family, Family())
         last = family.last_success(notice.task.cluster)
-        usual = usual_value_of(family.durations_ms(notice.task.cluster))
+        usual = usual_value_of(family.last_success_durations_ms(notice.task.cluster))
         if usual is None or last is None:
             return None
         sentences = [_duration_sentence(duration_ms, usual)]
@@ -294,7 +300,7 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
             vcpu=positive_number(field_at(sources[0], "task.size.vcpu")),
             memory_mb=positive_number(field_at(sources[0], memory)),
         )
-        return text(field_at(sources[0], "task.id")), size
+        return text_or_none(field_at(sources[0], "task.id")), size
 
     def _search_families(
         self,
@@ -316,7 +322,7 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
             *conditions,
             days=days,
         )
-        buckets = mappings(field_at(response, "aggregations.families.buckets"))
+        buckets = mappings_in_list(field_at(response, "aggregations.families.buckets"))
         return [(str(bucket.get("key")), bucket) for bucket in buckets]
 
     def _search(
@@ -338,15 +344,15 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
 def family_run_of_document(source: Mapping[str, Json]) -> FamilyRun:
     """What a family keeps of the document of an ended run."""
     return FamilyRun(
-        task_id=text(field_at(source, "task.id")) or "",
-        container=text(field_at(source, "container.name")) or "",
+        task_id=text_or_none(field_at(source, "task.id")) or "",
+        container=text_or_none(field_at(source, "container.name")) or "",
         ended_ns=parse_ns(source.get("@timestamp")) or 0,
-        outcome=text(field_at(source, "task.outcome"))
-        or text(field_at(source, "task.status"))
+        outcome=text_or_none(field_at(source, "task.outcome"))
+        or text_or_none(field_at(source, "task.status"))
         or "unknown",
         is_complete=field_at(source, _COMPLETE) is True,
-        ecs_cluster=cluster_name(text(field_at(source, CLUSTER))),
-        processor=text(field_at(source, _PROCESSOR)),
+        ecs_cluster=cluster_name(text_or_none(field_at(source, CLUSTER))),
+        processor=text_or_none(field_at(source, _PROCESSOR)),
         **{name: _valid_amount(field_at(source, field)) for name, field in RUN_NUMBERS.items()},
     )
 
@@ -470,9 +476,9 @@ def _family_with_saving(document: Document) -> FamilyPlace | None:
     fields = document.fields
     if not positive_number(field_at(fields, "cost.waste_usd")):
         return None
-    account = text(field_at(fields, "cloud.account.id"))
-    region = text(field_at(fields, "cloud.region"))
-    family = text(field_at(fields, "task.family"))
+    account = text_or_none(field_at(fields, "cloud.account.id"))
+    region = text_or_none(field_at(fields, "cloud.region"))
+    family = text_or_none(field_at(fields, "task.family"))
     return (account, region, family) if account and region and family else None
 
 
@@ -529,7 +535,7 @@ def unusual_words(unusual: UnusualMeasure) -> str:
     return unusual.metric
 
 
-def _duration_sentence(duration_ms: float, usual: Usual) -> str:
+def _duration_sentence(duration_ms: float, usual: UsualRange) -> str:
     runs = f"the median of the last {len(usual.values)} successful runs."
     if not usual.is_notably_different(duration_ms):
         return f"About as long as {runs}"

@@ -1,7 +1,7 @@
 """Finds the report of a stopped task in the search cluster."""
 
 from profiler.core.ecs_terms import MONITOR_NAME
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
@@ -26,7 +26,9 @@ def find_indexed_report(
     """Return the run's final report, None if it is not indexed (yet), or if the task's event does
     not vouch for its log stream. Raises SearchClusterError.
     """
-    event = run_event_of_task(task, end_of_event(task, batch), batch, task.container(MONITOR_NAME))
+    event = run_event_of_task(
+        task, end_of_event(task, batch), batch, task.container_or_name_only(MONITOR_NAME)
+    )
     place = index_and_document_id(event.alone, settings.indices)
     if place is None:
         return None
@@ -38,7 +40,7 @@ def find_indexed_report(
         or {}
     )
     claim = claim_of_document(source)
-    report_account = text(mapping(source.get("task")).get("report_account"))
+    report_account = text_or_none(mapping_or_empty(source.get("task")).get("report_account"))
     verdict = event.verdict_on_report(claim, report_account)
     if verdict == "refuted" or not (claim.is_own or verdict == "confirmed"):
         return None

@@ -128,13 +128,13 @@ def configure_library_logging() -> None:
             logger.setLevel(level)
 
 
-class Context(Protocol):
+class LambdaContext(Protocol):
     """The part of Lambda's context object that is used here."""
 
     def get_remaining_time_in_millis(self) -> int: ...
 
 
-class NamedContext(Context, Protocol):
+class NamedContext(LambdaContext, Protocol):
     """The part with which a function knows itself."""
 
     invoked_function_arn: str
@@ -153,7 +153,7 @@ class InvocationTime:
     next_attempt = "Lambda retries"
     last_remedy = "check the function's network route to {} and raise its timeout"
 
-    def __init__(self, context: Context, reserved_seconds: float = 0) -> None:
+    def __init__(self, context: LambdaContext, reserved_seconds: float = 0) -> None:
         self._context = context
         self._reserved_seconds = reserved_seconds
 

@@ -15,12 +15,12 @@ from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import (
     Json,
-    count,
+    count_or_none,
     field_at,
-    mapping,
-    mappings,
+    mapping_or_empty,
+    mappings_in_list,
     positive_number,
-    text,
+    text_or_none,
 )
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known, known_members, known_values
@@ -88,7 +88,7 @@ MAX_CHILDREN = 10_000
 _MAX_COSTS = 100
 
 
-class JobResult(Struct, frozen=True, kw_only=True):
+class HandledJob(Struct, frozen=True, kw_only=True):
     """The job's status, whether a document was written, and the kind of the notice that every
     channel has.
     """
@@ -108,7 +108,7 @@ class JobDocumentIndex(EndDocumentIndex, Protocol):
 class JobOutputs(EndOutputs, Protocol):
     """Where a job's notice and document go, and the settings of that."""
 
-    def index(self) -> JobDocumentIndex | None:
+    def document_index(self) -> JobDocumentIndex | None:
         """The search cluster; None without one. Raises SettingsError."""
 
 
@@ -126,12 +126,12 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
     definition: Callable[[str], Mapping[str, Json] | None]
     start_again: Callable[[JobDetail], MemoryRetry | None]
 
-    def handle(self, event: JobEvent) -> JobResult:
+    def handle(self, event: JobEvent) -> HandledJob:
         """Write the documents, post the message. Raises ForwarderError after both were tried."""
         job = event.job
         is_told = event.is_queue_blocked or has_own_end_message(job)
         if not is_told and not _knows_more_attempts_than_ecs(job):
-            return JobResult(status=job.status)
+            return HandledJob(status=job.status)
         errors: list[ForwarderError] = []
         retry = NO_RETRY
         if is_told and not event.is_queue_blocked:
@@ -139,7 +139,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         settings = NO_NOTICES
         if is_told:
             settings = call_collecting_error(self.outputs.settings, errors) or NO_NOTICES
-        index = call_collecting_error(self.outputs.index, errors)
+        index = call_collecting_error(self.outputs.document_index, errors)
         indexed = (
             index is not None
             and not event.is_queue_blocked
@@ -150,7 +150,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         subject: Subject = "success" if notice.is_success else "failure"
         if settings.selects(subject, notice.family):
             notified = self._post_job_notice(notice, settings, index, errors)
-        result = JobResult(status=job.status, indexed=indexed, notified=notified)
+        result = HandledJob(status=job.status, indexed=indexed, notified=notified)
         if not event.is_queue_blocked:
             self._print_ended_line(notice, result, errors, is_told=is_told)
         raise_errors(errors)
@@ -159,7 +159,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
     def _print_ended_line(
         self,
         notice: JobNotice,
-        result: JobResult,
+        result: HandledJob,
         errors: list[ForwarderError],
         *,
         is_told: bool,
@@ -297,14 +297,14 @@ def attempt_costs_of_answer(answer: Mapping[str, object]) -> AttemptCosts:
     least of what it has cost if any of them says Spot.
     """
     costs: dict[int, Known] = {}
-    for hit in mappings(mapping(answer.get("hits")).get("hits")):
-        source = mapping(hit.get("_source"))
-        attempt_number = count(field_at(source, "batch.attempt"))
+    for hit in mappings_in_list(mapping_or_empty(answer.get("hits")).get("hits")):
+        source = mapping_or_empty(hit.get("_source"))
+        attempt_number = count_or_none(field_at(source, "batch.attempt"))
         cost_usd = positive_number(field_at(source, "cost.usd"))
         if not (attempt_number and cost_usd):
             continue
         before = costs.get(attempt_number, Exactly(0))
-        is_on_spot = text(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
+        is_on_spot = text_or_none(field_at(source, "task.capacity_provider")) == FARGATE_SPOT
         as_known = AtLeast if is_on_spot or isinstance(before, AtLeast) else Exactly
         costs[attempt_number] = as_known(max(cost_usd, before.value))
     return costs
@@ -318,7 +318,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     ended = job_end_time(job)
     if not task or ended is None:
         return None
-    identity = job.identity()
+    identity = job.batch_job_of_attempt()
     created = datetime_of_ms(job.created_ms) or ended
     outcome = "unknown" if task["status"] == "stopped" else "failure"
     fields = {
@@ -341,7 +341,7 @@ def _task_fields_of_unstarted_job(job: JobDetail) -> Fields:
     ended = job_end_time(job)
     if not job.has_no_attempt or job.status != FAILED or ended is None:
         return {}
-    identity = job.identity()
+    identity = job.batch_job_of_attempt()
     is_stopped = job.is_terminated or job.is_cancelled
     word = "user" if is_stopped else "not-started"
     task = {
@@ -390,7 +390,7 @@ def attempt_documents(
             "retry_of": job.retry_of,
             "retried_as": retry.retried_as if each is last else None,
         }
-        known_fields: Fields = {"batch": job_fields(job.identity(each.number))}
+        known_fields: Fields = {"batch": job_fields(job.batch_job_of_attempt(each.number))}
         if any(task.values()):
             known_fields["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended
@@ -417,7 +417,7 @@ def _unreported_attempt_fields(
     job: JobDetail, each: JobAttempt, outcome: Outcome, container: str
 ) -> Fields:
     """The document of an attempt of whose task nothing else is known yet: no run, no numbers."""
-    identity = job.identity(each.number)
+    identity = job.batch_job_of_attempt(each.number)
     moment = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
     task = {
         "id": task_id(each.task_arn),

@@ -34,13 +34,13 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         return self.job.status == SUCCEEDED and not self.is_blocked
 
     @property
-    def is_without_attempt(self) -> bool:
+    def is_blocked_or_unattempted(self) -> bool:
         return self.is_blocked or self.job.has_no_attempt
 
     @property
     def family(self) -> str:
         """The family of its runs: the name of its definition."""
-        identity = self.job.identity()
+        identity = self.job.batch_job_of_attempt()
         return identity.job_definition or identity.job_name or self.job.id
 
     @property
@@ -53,7 +53,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """What happened, in a few words: ``orders failed after 3 attempts``."""
         if self.is_blocked:
-            return blocked_job_title(self.job, self.job.identity().queue)
+            return blocked_job_title(self.job, self.job.batch_job_of_attempt().queue)
         return job_title(self.job)
 
     @property
@@ -65,6 +65,6 @@ class JobNotice(Struct, frozen=True, kw_only=True):
             facts = [self.job.status_reason or "AWS gives no reason"]
         else:
             facts = job_fact_texts(self.job, self.children, self.costs)
-        remedy = remedy_for_job(self.job) if self.is_without_attempt else None
+        remedy = remedy_for_job(self.job) if self.is_blocked_or_unattempted else None
         sentences = (facts_sentence(facts), remedy, self.retry.sentence)
         return " ".join(filter(None, sentences))

@@ -28,7 +28,7 @@ from profiler.core.aws_clients import (
     may_succeed_later,
 )
 from profiler.core.ecs_terms import EC2, FARGATE, RETRY_OF, SHORT_ID_LENGTH
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import all_known, known, known_members
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
@@ -93,7 +93,9 @@ def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
         return False
     outcome, _ = judge_attempt(job, job.attempts[-1])
     is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
-    return is_proven and is_family_selected(job.identity().job_definition or "", families)
+    return is_proven and is_family_selected(
+        job.batch_job_of_attempt().job_definition or "", families
+    )
 
 
 def choose_larger_size(job: JobDetail, max_memory_mb: float) -> LargerContainerSize:
@@ -145,10 +147,10 @@ def _refuse_unsupported_kind(job: JobDetail) -> None:
 def _refuse_submitter_that_retries(job: Mapping[str, Any], detail: JobDetail) -> None:
     """Refuse the jobs of those who decide themselves what is repeated."""
     for container in _containers_of_job(job):
-        names = [one.get("name") for one in mappings(container.get("environment"))]
+        names = [one.get("name") for one in mappings_in_list(container.get("environment"))]
         if _STEP_FUNCTIONS in names:
             raise RetryRefusedError("AWS Step Functions submitted it, and repeats its jobs itself")
-    engine = engine_of_definition(detail.identity().job_definition or "")
+    engine = engine_of_definition(detail.batch_job_of_attempt().job_definition or "")
     if engine:
         raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
 
@@ -159,7 +161,7 @@ def _refuse_disabled_schedules(
     """Refuse the job of schedules and rules that somebody switched off, or that have ended. Who
     submitted a job is not known: other jobs of its name and definition count as theirs, too.
     """
-    identity = job.identity()
+    identity = job.batch_job_of_attempt()
     known_names = all_known(identity.job_name, identity.job_definition, job.queue_arn)
     if known_names is None:
         return
@@ -184,13 +186,13 @@ def submit_job_arguments(
     """
     tags = {
         name: value
-        for name, value in mapping(job.get("tags")).items()
+        for name, value in mapping_or_empty(job.get("tags")).items()
         if not name.startswith("aws:")
     }
     tags[RETRY_OF] = job["jobId"]
     # Batch fails a job that propagates more tags, those of its definition included.
     propagates = job.get("propagateTags", definition.get("propagateTags"))
-    inherited = mapping(definition.get("tags")) if propagates else {}
+    inherited = mapping_or_empty(definition.get("tags")) if propagates else {}
     if len({**inherited, **tags}) > _MAX_TAGS:
         raise RetryRefusedError(f"it has {_MAX_TAGS} tags, so that none can be added")
     request = {name: job[name] for name in _PASSED_ON if job.get(name)}
@@ -222,7 +224,7 @@ def _container_overrides(
         if container.get("name"):
             changed["name"] = container["name"]
         defined = defined_by_name.get(container.get("name"), {})
-        command = _changed_command(container, defined, mapping(job.get("parameters")))
+        command = _changed_command(container, defined, mapping_or_empty(job.get("parameters")))
         if command:
             changed["command"] = command
         environment = _changed_variables(container, defined)
@@ -237,7 +239,7 @@ def _containers_of_job(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The containers of a job of DescribeJobs."""
     if job.get("ecsProperties"):
         return job_containers({"ecsProperties": job["ecsProperties"]})
-    return job_containers({"containerProperties": mapping(job.get("container"))})
+    return job_containers({"containerProperties": mapping_or_empty(job.get("container"))})
 
 
 def _changed_command(
@@ -258,11 +260,12 @@ def _changed_variables(
     container: Mapping[str, Any], defined: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
     """The variables that the definition does not have; Batch's own are not passed on."""
-    own = list(mappings(defined.get("environment")))
+    own = list(mappings_in_list(defined.get("environment")))
     return [
         variable
-        for variable in mappings(container.get("environment"))
-        if variable not in own and not (text(variable.get("name")) or "").startswith("AWS_BATCH")
+        for variable in mappings_in_list(container.get("environment"))
+        if variable not in own
+        and not (text_or_none(variable.get("name")) or "").startswith("AWS_BATCH")
     ]
 
 
@@ -317,7 +320,9 @@ class JobRetrier(Struct, frozen=True):
         """
         if not job.has_ended or job.is_child:
             return None
-        if job.retry_of and is_family_selected(job.identity().job_definition or "", self.families):
+        if job.retry_of and is_family_selected(
+            job.batch_job_of_attempt().job_definition or "", self.families
+        ):
             return self._sentence_on_ended_retry(job, job.retry_of)
         if not should_retry(job, self.families):
             return None
@@ -446,7 +451,7 @@ def _submit_job(batch: AwsClient, request: Mapping[str, Any], change: str) -> Me
         if may_succeed_later(error):
             raise retry_later_error("AWS Batch did not take it", code) from None
         raise RetryRefusedError(shortened_reason(_refusal_text(error, code))) from None
-    submitted = text(answer.get("jobId"))
+    submitted = text_or_none(answer.get("jobId"))
     if not submitted:
         return MemoryRetry(sentence=_UNKNOWN)
     name = submitted[:SHORT_ID_LENGTH]

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.aws_account.queue_room import max_vcpus_of_environments
 from profiler.core.aws_clients import AwsClient
-from profiler.core.json_fields import count, mappings, text
+from profiler.core.json_fields import count_or_none, mappings_in_list, text_or_none
 from profiler.core.optional_math import known_values
 from profiler.forwarder.memory_retry_rules import RetryRefusedError, call_aws_for_retry
 from profiler.record.batch_detail import JobDetail
@@ -68,6 +68,10 @@ class JobRoomChecker(Struct, frozen=True):
 
 def _registered_memory_mb(instance: Mapping[str, Any]) -> int:
     """The memory that the instance has for tasks."""
-    listed = mappings(instance.get("registeredResources"))
-    memory = (count(one.get("integerValue")) for one in listed if text(one.get("name")) == "MEMORY")
+    listed = mappings_in_list(instance.get("registeredResources"))
+    memory = (
+        count_or_none(one.get("integerValue"))
+        for one in listed
+        if text_or_none(one.get("name")) == "MEMORY"
+    )
     return next(iter(known_values(memory)), 0)

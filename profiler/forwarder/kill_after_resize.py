@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.command_lines import NameArgument, command_line
-from profiler.core.json_fields import Json, mapping, mappings, text
+from profiler.core.json_fields import Json, mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import all_known
 from profiler.forwarder.ended_run import EndedTask
 from profiler.record.batch_detail import JobDetail
@@ -44,8 +44,8 @@ def size_change_of_definition(definition: Mapping[str, object]) -> SizeChange:
 
     NOT_RESIZED without such a tag, or for another text in it.
     """
-    for tag in mappings(definition.get("tags")):
-        value = text(tag.get("value"))
+    for tag in mappings_in_list(definition.get("tags")):
+        value = text_or_none(tag.get("value"))
         before = parse_size_before_tag(value)
         if tag.get("key") == RESIZED_FROM and before is not None:
             return SizeChange(
@@ -82,9 +82,9 @@ def reduced_memory_sentence_of_job(
         return None
     described = described_form(definition)
     change = size_change_of_definition(
-        {**mapping(described["taskDefinition"]), "tags": described["tags"]}
+        {**mapping_or_empty(described["taskDefinition"]), "tags": described["tags"]}
     )
-    name = job.identity().job_definition or ""
+    name = job.batch_job_of_attempt().job_definition or ""
     resize = ("taskdef", "resize", "--job-definition", name)
     return _reduced_memory_sentence(change, job.memory_mb, resize, job.region)
 

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.command_lines import NameArgument, command_line
-from profiler.core.completeness import Completeness, joined
+from profiler.core.completeness import Completeness, joined_completeness
 from profiler.core.optional_math import known_values, median
 from profiler.core.search_answers import part_remedy
 from profiler.core.text import listed, listed_and_more, shown_of
@@ -102,7 +102,9 @@ def summarize_night(
 
     ``saving``: of the first of the families to size, if it was planned.
     """
-    completeness = joined((runs.completeness, missed.completeness, history.completeness))
+    completeness = joined_completeness(
+        (runs.completeness, missed.completeness, history.completeness)
+    )
     counts = {**runs.counts, **count_runs((MISSED, one.family) for one in missed.times)}
     others = {**runs.others, MISSED: missed.others}
     lines = [

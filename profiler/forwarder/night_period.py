@@ -155,7 +155,7 @@ def remembered_before_first(now_ns: int) -> RememberedNight:
     return RememberedNight(end_ns=start_ns, whole_ns=start_ns)
 
 
-def bounded_remembered(last: RememberedNight, now_ns: int) -> RememberedNight:
+def night_within_lookback(last: RememberedNight, now_ns: int) -> RememberedNight:
     """The last message's, but not longer ago than a message looks back."""
     start_ns = now_ns - MAX_PERIOD_NS
     if last.end_ns >= start_ns:

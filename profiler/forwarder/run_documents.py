@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MAX_RUN_LENGTH
 from profiler.core.index_names import IndexNames
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.timestamps import parse_datetime, subtract_ms
 from profiler.forwarder.document_fields import (
     merged_fields,
@@ -71,7 +71,7 @@ def with_claim(document: Document, claim: LogStreamClaim) -> Document | InvalidR
     return replace(document, id=document_id, fields=fields)
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class DocumentPlace(Struct, frozen=True, kw_only=True):
     """Where a run's document is: its index, by the start of the image pull, else of the batch, and
     its id.
 
@@ -91,7 +91,7 @@ class _SeenByEvent(Struct, frozen=True, kw_only=True):
     """
 
     run: MergedRun
-    place: Place
+    place: DocumentPlace
     initial: MergedRun
     text: str | None = None
     reported_cost: Mapping[str, object] = {}
@@ -125,7 +125,7 @@ def event_documents(
         return ()
     of_batch = _SeenByEvent(run=run, place=place, initial=alone)
     if numbers is not None:
-        of_batch = replace(of_batch, reported_cost=mapping(numbers.fields.get("cost")))
+        of_batch = replace(of_batch, reported_cost=mapping_or_empty(numbers.fields.get("cost")))
     elif line is not None and not line.is_final:
         of_batch = replace(of_batch, initial=run, text=line.text)
     others = [
@@ -139,7 +139,7 @@ def event_documents(
 
 def index_and_document_id(
     run: MergedRun | RunAsSeen, indices: IndexNames, ended: datetime | None = None
-) -> Place | None:
+) -> DocumentPlace | None:
     """The place of a run's document; None without any time.
 
     ``ended``: about when it ended. None: only one place is of interest.
@@ -147,7 +147,7 @@ def index_and_document_id(
     if run.began_at is None:
         return None
     record = run.record
-    return Place(
+    return DocumentPlace(
         index=indices.index_name("reports", run.began_at),
         id=run_document_id(record.task_id, record.container.name),
         searched=None if ended is None else indices.names_for_runs(ended),

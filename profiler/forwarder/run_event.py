@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import EC2, LogTarget
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.batch_job import NO_JOB, BatchJob, batch_job_of_document
@@ -297,7 +297,7 @@ def run_event_of_document(fields: Mapping[str, Any]) -> RunEvent | None:
     What the event does not say is read as the report said it. So the document itself says whether
     the event was identified: it is not confirmed, or only because of the report's log stream.
     """
-    task = mapping(fields.get("task"))
+    task = mapping_or_empty(fields.get("task"))
     end = written_event_end({**task, "job_end": None})
     if end is None:
         return None
@@ -305,11 +305,11 @@ def run_event_of_document(fields: Mapping[str, Any]) -> RunEvent | None:
     for path, name in EVENT_FIELDS.items():
         value: Any = fields
         for part in path.split("."):
-            value = mapping(value).get(part)
+            value = mapping_or_empty(value).get(part)
         if value is not None:
             values[name] = value
     values["cause"] = end.cause
-    values |= {name: parse_datetime(text(values.get(name))) for name in _TIMES}
+    values |= {name: parse_datetime(text_or_none(values.get(name))) for name in _TIMES}
     values["batch"] = batch_job_of_document(fields.get("batch"))
     is_claimed = task.get("confirmed") is False and not claim_of_document(fields).is_own
     is_identified = task.get("confirmed") is True or is_claimed
@@ -322,7 +322,7 @@ CLAIM_FIELDS = ("task.voucher", "task.voucher_stream")
 
 def claim_of_document(fields: Mapping[str, Any]) -> LogStreamClaim:
     """The log stream of the report in a document."""
-    task = mapping(fields.get("task"))
-    voucher = text(task.get("voucher"))
-    stream = text(task.get("voucher_stream"))
+    task = mapping_or_empty(fields.get("task"))
+    voucher = text_or_none(task.get("voucher"))
+    stream = text_or_none(task.get("voucher_stream"))
     return LogStreamClaim(voucher=voucher, stream=stream) if voucher and stream else OWN_STREAM

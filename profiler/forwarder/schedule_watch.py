@@ -51,8 +51,8 @@ from profiler.schedules.due_times import ScheduleExpressionError, last_due, next
 from profiler.schedules.remembered_tasks import RuleMemory
 from profiler.schedules.schedule_model import (
     SKEW_NS,
-    ClusterTasks,
     DueTime,
+    ReadTasks,
     Schedule,
     StartedTask,
     may_have_started,
@@ -131,9 +131,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
 
     schedules: Callable[[], FoundSchedules]
     # Reads the tasks of a cluster, or the jobs of a queue, that these schedules start.
-    tasks: Callable[[str, Sequence[Schedule], int], ClusterTasks]
+    tasks: Callable[[str, Sequence[Schedule], int], ReadTasks]
     # Adds the tasks that earlier invocations have read, which ECS may have forgotten.
-    remember: Callable[[Mapping[str, ClusterTasks]], Mapping[str, ClusterTasks]]
+    remember: Callable[[Mapping[str, ReadTasks]], Mapping[str, ReadTasks]]
     rules: RuleMemory  # those that earlier invocations have read
     reasons: MissedReasonFinder
     # The usual durations of families in the account and Region of an ARN. None without a search
@@ -156,7 +156,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         Returns what ``watch_schedules`` does.
         """
         read = self.schedules()
-        self.rules.add(read.schedules, self.now_ns)
+        self.rules.remember_rules(read.schedules, self.now_ns)
         self._errors.extend(map(ReadError, read.problems))
         counts = dict.fromkeys(("missed", "late", "overlapped", "slow"), 0)
         if read.unread:
@@ -190,8 +190,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         unknown = sum(bool(item.problem or item.schedule.why_unknown) for item in judged)
         return {"schedules": len(read.schedules), "unknown": unknown, **counts}
 
-    def _read_cluster_tasks(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
-        clusters: dict[str, ClusterTasks] = {}
+    def _read_cluster_tasks(self, schedules: Iterable[Schedule]) -> Mapping[str, ReadTasks]:
+        clusters: dict[str, ReadTasks] = {}
         by_place: dict[str, list[Schedule]] = {}
         for schedule in schedules:
             if schedule.is_enabled and schedule.why_unknown is None:
@@ -215,18 +215,18 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             clusters[arn] = found
         return self.remember(clusters)
 
-    def _tasks_of_gone_cluster(self, arn: str) -> ClusterTasks:
+    def _tasks_of_gone_cluster(self, arn: str) -> ReadTasks:
         """The tasks of a cluster that does not exist: none since it was first missed, which the
         table knows for the rest of the day. Before, it may have had tasks. Raises ForwarderError.
         """
         day, _, _ = format_ms(self.now_ns).partition("T")
         first = self.notifier.once(f"{arn}#gone#{day}", lambda: str(self.now_ns))
-        return ClusterTasks(
+        return ReadTasks(
             tasks=(), read_ns=self.now_ns, known_since_ns=int(str(first)), is_gone=True
         )
 
     def _all_notices(
-        self, judged: Sequence[JudgedSchedule], clusters: Mapping[str, ClusterTasks]
+        self, judged: Sequence[JudgedSchedule], clusters: Mapping[str, ReadTasks]
     ) -> Iterator[tuple[ScheduleNoticeLine, Complete]]:
         """All notices, also those sent before.
 
@@ -328,7 +328,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         )
 
     def _slow_task_lines(
-        self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]
+        self, schedules: Iterable[Schedule], clusters: Mapping[str, ReadTasks]
     ) -> list[ScheduleNoticeLine]:
         """The lines of the tasks that are slower than nearly all earlier ones."""
         # An execution takes longer than its tasks.
@@ -375,7 +375,7 @@ def _usual_duration_of(schedule: Schedule, durations: FamilyDurations) -> UsualD
 
 
 def _running_scheduled_tasks(
-    schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]
+    schedules: Iterable[Schedule], clusters: Mapping[str, ReadTasks]
 ) -> Iterator[tuple[Schedule, StartedTask]]:
     """The running tasks that schedules started, each with one of the schedules that can have
     started it.

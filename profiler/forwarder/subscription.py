@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import REPLAY_FILTER
-from profiler.core.json_fields import mapping, text
+from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import MAX_ID_BYTES, Document, ReportDocument
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -151,7 +151,7 @@ class _HeldLine(Struct, frozen=True):
     timestamp_ms: int
 
     @property
-    def document_key(self) -> _DocumentKey:
+    def merge_key(self) -> _DocumentKey:
         document = self.document
         index = None if isinstance(document, ReportDocument) else document.index
         return document.id, index, document.report_account, document.claim
@@ -223,7 +223,7 @@ class LineForwarder(Struct):
             number = record["kinesis"]["sequenceNumber"]
             data = record["kinesis"].get("data")
             try:
-                yield decode_subscription_data(text(data) or ""), number
+                yield decode_subscription_data(text_or_none(data) or ""), number
             except PayloadError as error:
                 if not self.settings.failed_items_queue_url:
                     warn(
@@ -351,7 +351,7 @@ class LineForwarder(Struct):
         """Hold a line, the newest one of its document: each further one would be a request of its
         own, because it completes what the one before has written.
         """
-        key = line.document_key
+        key = line.merge_key
         held = self._lines.get(key)
         if held is None:
             self._make_room_for(line.message_bytes)
@@ -474,7 +474,7 @@ def log_line_document(
 
 def decode_subscription_event(event: object) -> SubscriptionPayload:
     """Decode the Lambda event of a subscription. See ``decode_subscription_data``."""
-    data = mapping(mapping(event).get("awslogs")).get("data")
+    data = mapping_or_empty(mapping_or_empty(event).get("awslogs")).get("data")
     if not isinstance(data, str):
         raise PayloadError(
             "The event has neither awslogs.data nor Records: invoke this function from a "

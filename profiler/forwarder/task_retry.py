@@ -23,7 +23,12 @@ from profiler.core.ecs_terms import (
     cluster_name,
     task_id,
 )
-from profiler.core.json_fields import integer, mappings, text, with_uncapitalized_names
+from profiler.core.json_fields import (
+    integer_or_none,
+    mappings_in_list,
+    text_or_none,
+    with_uncapitalized_names,
+)
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, first_known, known, known_members
 from profiler.core.timestamps import MS_PER_HOUR, NS_PER_SECOND, nanoseconds_of
@@ -148,9 +153,9 @@ def defined_size_mb(
 
 
 def _defined_limit_mb(definition: Mapping[str, object], batch: str) -> int | None:
-    for container in mappings(definition.get("containerDefinitions")):
+    for container in mappings_in_list(definition.get("containerDefinitions")):
         if container.get("name") == batch:
-            return integer(container.get("memory"))
+            return integer_or_none(container.get("memory"))
     return None
 
 
@@ -158,8 +163,11 @@ def _hard_memory_limits(task: StoppedTask, definition: Mapping[str, object]) -> 
     """The memory limits of the containers that have one: those of the killed task, else the
     definition's.
     """
-    defined = mappings(definition.get("containerDefinitions"))
-    limits = {str(container.get("name")): integer(container.get("memory")) for container in defined}
+    defined = mappings_in_list(definition.get("containerDefinitions"))
+    limits = {
+        str(container.get("name")): integer_or_none(container.get("memory"))
+        for container in defined
+    }
     of_task = known_members({one.name: one.memory_mb for one in task.containers})
     limits |= of_task
     return {name: limit_mb for name, limit_mb in limits.items() if limit_mb}
@@ -182,7 +190,7 @@ def run_task_arguments(
         started = target.content["Target"]
     parameters = started["EcsParameters"]
     replaced = ("TaskDefinitionArn", "TaskCount", "Tags")
-    tags = target.tags
+    tags = target.task_tags
     if (
         len(target.tags_of_task(definition)) < MAX_TASK_TAGS
     ):  # ``startedBy`` has the killed task's id, too
@@ -219,14 +227,14 @@ def _gives_same_work(target: ScheduledTarget, task: StoppedTask) -> bool:
     """
     if target.kind != "rule":
         return True
-    overrides = mappings(_overrides_of_target(target.content).get("containerOverrides"))
+    overrides = mappings_in_list(_overrides_of_target(target.content).get("containerOverrides"))
     is_of_cluster = cluster_name(target.cluster_arn) == task.cluster
     return is_of_cluster and work_digest(overrides) == task.work
 
 
 def _overrides_of_target(started: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides that the target passes to each task."""
-    source = text(started.get("Input")) or "{}"
+    source = text_or_none(started.get("Input")) or "{}"
     if started.get("InputPath") or started.get("InputTransformer") or "<aws.scheduler." in source:
         raise RetryRefusedError("the input of its schedule is different for each run")
     try:
@@ -242,7 +250,9 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemorySize
         raise RetryRefusedError("the size of a task on EC2 is not changed")
     if memory.limit_mb is None:
         return overrides
-    containers = [dict(container) for container in mappings(overrides.get("containerOverrides"))]
+    containers = [
+        dict(container) for container in mappings_in_list(overrides.get("containerOverrides"))
+    ]
     if batch not in [container.get("name") for container in containers]:
         containers.append({"name": batch})
     for container in containers:

@@ -109,7 +109,7 @@ class AccountAccess(Protocol):
 class RunOutputs(EndOutputs, Protocol):
     """Where the ended run goes, and the settings of that."""
 
-    def index(self) -> RunDocumentIndex | None:
+    def document_index(self) -> RunDocumentIndex | None:
         """The search cluster; None without one. Raises SettingsError."""
 
     def export(self, ended: EndedTask) -> None:
@@ -143,7 +143,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         """
         errors: _Errors = []
         settings = call_collecting_error(self.outputs.settings, errors) or NO_NOTICES
-        index = call_collecting_error(self.outputs.index, errors)
+        index = call_collecting_error(self.outputs.document_index, errors)
         judged = self._judge_by_event(task)
         reports = self.account.report_finder(task, judged.containers)
         found = self._find_report_and_merge(judged, reports, settings, index)
@@ -196,8 +196,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         """How the task ended and which container is its batch, by the event and the definition."""
         definition = known(self.account.describe_definition, task.definition_arn)
         containers = identify_containers(definition, task)
-        candidates = [task.container(name) for name in containers.candidates]
-        reported = [task.container(name) for name in containers.reported]
+        candidates = [task.container_or_name_only(name) for name in containers.candidates]
+        reported = [task.container_or_name_only(name) for name in containers.reported]
         end, batch = judge_candidates(
             task, candidates, default=containers.default, monitor=containers.monitor
         )
@@ -230,8 +230,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         """The task with its report or its last checkpoint, merged with the event."""
         task = judged.task
         containers = judged.containers
-        monitor = task.container(containers.monitor or MONITOR_NAME)
-        batch = task.container(containers.batch or "")
+        monitor = task.container_or_name_only(containers.monitor or MONITOR_NAME)
+        batch = task.container_or_name_only(containers.batch or "")
         streams = self._possible_report_streams(judged, settings)
         is_monitored = False
         if streams or judged.others:

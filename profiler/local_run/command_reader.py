@@ -84,7 +84,7 @@ class NothingUnmapped:
     average_bound_bytes = 0.0
     used_cpu_ns = 0
 
-    def read(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:  # noqa: ARG002
+    def unmapped_bytes(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:  # noqa: ARG002
         return 0
 
     def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:  # noqa: ARG002
@@ -101,7 +101,7 @@ class UnreadMemory(Struct):
     byte_ns: int = 0
     unread_ns: int = 0
 
-    def add(self, read_ns: int, size_bytes: int) -> None:
+    def add_size(self, read_ns: int, size_bytes: int) -> None:
         unread_ns = read_ns - self._read_ns
         if unread_ns >= _UNREAD_NS and self._read_ns:
             byte_ns = unread_ns * abs(size_bytes - self._size_bytes)
@@ -144,7 +144,7 @@ class GroupMemory:
         self.cache_peak_bytes = 0
         self.swap_peak_bytes = 0
 
-    def read(
+    def read_memory(
         self, processes: Sequence[ProcessReading], tree_bytes: int | None, shmem_bytes: int
     ) -> MemoryReading | None:
         """The memory; None without a group, or after a process has left it.
@@ -155,7 +155,7 @@ class GroupMemory:
         if reading is None:
             return None
         for process in self._processes_to_check(processes):
-            self._has_escaped_process |= not self._cgroup.contains(process.pid)
+            self._has_escaped_process |= not self._cgroup.counts_memory_of(process.pid)
         self._known_members = frozenset(process.identity for process in processes)
         if self._has_escaped_process:
             return None
@@ -174,7 +174,7 @@ class GroupMemory:
         return (*new, *processes[begin : self._next_check])
 
     def read_quickly(self) -> MemoryReading | None:
-        """The memory between two calls of :meth:`read`."""
+        """The memory between two calls of :meth:`read_memory`."""
         reading = None
         if not self._has_escaped_process:
             reading = self._memory()
@@ -210,7 +210,7 @@ class GroupMemory:
         return reading
 
     def _memory(self) -> MemoryReading | None:
-        reading = self._cgroup.memory()
+        reading = self._cgroup.read_memory()
         if reading is not None:
             self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
             self.swap_peak_bytes = max(self.swap_peak_bytes, self._cgroup.swap_bytes() or 0)
@@ -305,7 +305,7 @@ class CommandReader:
         )
 
     @property
-    def marks(self) -> ProcessMarks:
+    def process_marks(self) -> ProcessMarks:
         """What the processes' marks say; before the first full sample, what they map of files and
         shared memory counts for nothing. So does what one has mapped of files since the last one.
         """
@@ -420,14 +420,14 @@ class CommandReader:
         locked_bytes = min(lasting_bytes, lacking_bytes + self._shares.own_locked_bytes)
         self.locked_bound_bytes = max(self.locked_bound_bytes, used_bytes + locked_bytes)
 
-    def sample(
+    def read_sample(
         self, read_ns: int, reaped_ns: int, reaped_blocks: proc.ProcessBlockBytes
     ) -> ContainerSample | Unavailable:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
         processes reaped so far.
         """
         self._huge_pages.note_pools_before()
-        processes = self._shares.readings_with_shares(self._tree.read())
+        processes = self._shares.readings_with_shares(self._tree.read_all())
         self.processes = processes
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
@@ -437,7 +437,7 @@ class CommandReader:
         self._swap_peak_bytes = max(self._swap_peak_bytes, swap_bytes)
         huge_page_bytes = self._huge_pages.held_bytes(processes)
         tree_bytes = self._memory.add_reading(processes)
-        group = self.group_memory.read(processes, tree_bytes, self._shares.shmem_bytes)
+        group = self.group_memory.read_memory(processes, tree_bytes, self._shares.shmem_bytes)
         self.group_memory.add_marks(self._memory.peak_bytes)
         memory_bytes = tree_bytes
         mapped_file_bytes = None
@@ -456,9 +456,9 @@ class CommandReader:
             mapped_file_bytes = self._shares.file_bytes
             self._add_bound((tree_bytes or 0) + self._bytes_beyond_shares())
             memory_bytes = self._with_uncounted(tree_bytes, processes)
-        self._quick_memory.follow(processes)
+        self._quick_memory.reset_baseline(processes)
         if memory_bytes is not None:
-            self.unread_memory.add(read_ns, memory_bytes)
+            self.unread_memory.add_size(read_ns, memory_bytes)
         cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
         blocks = self._blocks.add_reading(processes, reaped_blocks, self._cpu.lost_blocks)
         sample = ContainerSample(
@@ -485,7 +485,7 @@ class CommandReader:
         group = self.group_memory.read_quickly()
         used_bytes = None
         if group is None:
-            used_bytes = self._quick_memory.read()
+            used_bytes = self._quick_memory.estimate_held_bytes()
             if used_bytes is None:
                 return None
             pids = self._quick_memory.pids
@@ -497,7 +497,7 @@ class CommandReader:
         else:
             used_bytes = group.used_bytes
             self._look_at_kernel_memory(used_bytes)
-        self.unread_memory.add(read_ns, used_bytes)
+        self.unread_memory.add_size(read_ns, used_bytes)
         self.last_read_ns = read_ns
         cpu_ns = None
         if read_ns - self._read_ns >= MIN_CPU_STEP_NS:
@@ -522,7 +522,7 @@ class CommandReader:
         self.process_kernel_peak_bytes = max(self.process_kernel_peak_bytes, kernel_bytes)
         memory_bytes = tree_bytes + kernel_bytes
         shmem_bytes = self._shares.shmem_bytes
-        memory_bytes += self._unmapped.read(tree_bytes, shmem_bytes, of_kernel.keys())
+        memory_bytes += self._unmapped.unmapped_bytes(tree_bytes, shmem_bytes, of_kernel.keys())
         self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
         self._add_kernel_bound(memory_bytes)
         return memory_bytes
@@ -571,7 +571,7 @@ class CommandReader:
 
     def sample_ended(self, reaped_ns: int) -> tuple[ProcessReading, ...]:
         """The processes before the ended command is waited for: it still has its own CPU time."""
-        ended = self._tree.read()
+        ended = self._tree.read_all()
         self._add_cpu(ended, reaped_ns)
         return ended
 
@@ -589,7 +589,7 @@ class CommandReader:
         """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still
         run.
         """
-        leftover = self._tree.read()
+        leftover = self._tree.read_all()
         self.max_processes = max(self.max_processes, len(leftover) + 1)
         self.survivors = tuple(process for process in leftover if process.rss_bytes is not None)
         return ContainerSample(

@@ -152,7 +152,7 @@ class Supervisor:
         self._delays_ns += self._end_delay_ns
         return info
 
-    def finish(self) -> CommandExit:
+    def reap_all(self) -> CommandExit:
         """Reap the ended command and all orphans that have ended."""
         # Readable until the command is reaped: the page faults of a child that it waited for (an
         # unreadable state counts as a child), and whether it ignored SIGCHLD.

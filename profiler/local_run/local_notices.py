@@ -66,10 +66,10 @@ class LocalNotices:
         self.warnings: tuple[str, ...] = ()
 
     @property
-    def raised(self) -> tuple[RaisedNotice, ...]:
+    def raised_notices(self) -> tuple[RaisedNotice, ...]:
         return () if self._notices is None else self._notices.raised
 
-    def look(
+    def add_sample(
         self,
         sample: ContainerSample,
         memory_size_bytes: float | None,
@@ -86,7 +86,7 @@ class LocalNotices:
             if self._notices is None:
                 self._notices = self._new_notices()
             for finding in self._findings(self._notices, sample, memory_size_bytes):
-                on_notice(_notice_line(self._notices, finding, record(), longest_wait))
+                on_notice(_notice_with_record(self._notices, finding, record(), longest_wait))
         # A defect of the notices must not end the sampling.
         except Exception as error:  # noqa: BLE001
             problem = f"The notifications failed ({type(error).__name__})"
@@ -132,7 +132,7 @@ class LocalNotices:
         return [*findings, *notices.add_reading(reading)]
 
 
-def _notice_line(
+def _notice_with_record(
     notices: "RunNotices",
     finding: "NoticeFinding",
     record: Record,

@@ -42,7 +42,7 @@ from profiler.core.optional_math import first_known, known, known_values, quotie
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.memory_doubts import MemoryDoubts
-from profiler.readers.cgroup.hierarchy import Cgroups
+from profiler.readers.cgroup.hierarchy import ProcessCgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
@@ -63,7 +63,13 @@ from profiler.record.record_model import (
     Report,
     Series,
 )
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, mebibytes, rounded_number
+from profiler.record.units import (
+    CPU_SECONDS_DIGITS,
+    MIB,
+    VCPU_DIGITS,
+    bytes_to_mebibytes,
+    rounded_number,
+)
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -92,7 +98,7 @@ _MARK_ROUNDING_BYTES = MIB // 4
 _EXACT_SHARE = 0.01
 
 
-class Placement(Struct, frozen=True, kw_only=True):
+class TaskPlacement(Struct, frozen=True, kw_only=True):
     """The ECS task and the container that a command runs in."""
 
     task: "TaskMetadata"
@@ -101,7 +107,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 def apply_placement(
     record: Record,
-    placement: Placement,
+    placement: TaskPlacement,
     *,
     is_named: bool,
     started_ns: int,
@@ -141,7 +147,7 @@ class RunIdentity(Struct, frozen=True, kw_only=True):
     is_named: bool = False
     labels: Mapping[str, str] = {}
     batch: BatchJob = NO_JOB
-    placement: Placement | None = None
+    placement: TaskPlacement | None = None
 
 
 class RunObservation(Struct, frozen=True, kw_only=True):
@@ -274,9 +280,9 @@ def smaller_limits(limits: ResourceLimits, host: Host, usable_cpus: int) -> Reso
     return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
 
 
-def read_limits(cgroups: Cgroups, host: Host) -> ResourceLimits:
+def read_limits(cgroups: ProcessCgroups, host: Host) -> ResourceLimits:
     """The limits of the command now; see :func:`smaller_limits`."""
-    return smaller_limits(cgroups.limits(), host, len(os.sched_getaffinity(0)))
+    return smaller_limits(cgroups.smallest_limits(), host, len(os.sched_getaffinity(0)))
 
 
 def draft_run_record(
@@ -302,7 +308,7 @@ def draft_run_record(
         run = replace(run, processor=processor)
     series = None
     if observed.usage.series is not None and max_series_steps:
-        series = observed.usage.series.copy(
+        series = observed.usage.series.copy_within_limits(
             min_step_ms=min_series_step_ms, max_steps=max_series_steps
         ).series_so_far()
     evidence = RunEvidence(
@@ -451,7 +457,7 @@ def _metrics(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
             percent = Distribution(avg=round(100 * vcpu / sizes.vcpu, 3))
         average = Distribution(avg=round(vcpu, VCPU_DIGITS))
         measured = replace(measured, vcpu_used=average, cpu_utilization_percent=percent)
-    measured = replace(measured, memory_usage_peak_mb=mebibytes(observed.group_peak_bytes))
+    measured = replace(measured, memory_usage_peak_mb=bytes_to_mebibytes(observed.group_peak_bytes))
     bound_mb = observed.doubts.bound_mb
     if bound_mb is not None:
         bound_mb = max(bound_mb, measured.memory_used_bound_mb or 0)

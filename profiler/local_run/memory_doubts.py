@@ -14,7 +14,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.local_run.command_reader import CommandReader, UnreadMemory
 from profiler.readers.memory_usage import is_notable
 from profiler.record.measured import Number
-from profiler.record.units import MIB, format_duration, format_memory, mebibytes
+from profiler.record.units import MIB, bytes_to_mebibytes, format_duration, format_memory
 
 _MEMORY_IS_UNSURE = (
     "The memory peak may have been {} or more: how many pages the processes share or map again "
@@ -113,10 +113,10 @@ def memory_doubts(
     if (peak.size_bytes or 0) >= _HELD_DOWN_SHARE * first_known(throttling_limit_bytes, math.inf):
         limit = format_memory((throttling_limit_bytes or 0) / MIB)
         sentences += (_MEMORY_IS_HELD_DOWN.format(limit),)
-    bound_mb = mebibytes(max((bound_bytes for bound_bytes, _ in bounds), default=None))
+    bound_mb = bytes_to_mebibytes(max((bound_bytes for bound_bytes, _ in bounds), default=None))
     most_bytes = max(peak.size_bytes or 0, command.shared_bound_bytes or 0)
     of_average = _average_doubts(usage, command.average_bound_bytes, most_bytes)
-    command.unread_memory.add(finished_ns, 0)
+    command.unread_memory.add_size(finished_ns, 0)
     unread = _unread_doubts(usage, command.unread_memory)
     notes = tuple(_merged_notes(peak, command))
     if peak.source != "sampled":

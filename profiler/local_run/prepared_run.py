@@ -22,7 +22,7 @@ from profiler.core.clock import Clock
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
-from profiler.readers.cgroup.hierarchy import Cgroups, machine_oom_kills, read_own_cgroups
+from profiler.readers.cgroup.hierarchy import ProcessCgroups, machine_oom_kills, read_own_cgroups
 from profiler.readers.linux import proc
 from profiler.readers.linux.interpreters import is_interpreter
 from profiler.readers.linux.process_tree import ProcessTree, list_children
@@ -371,7 +371,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
-    cgroups: Cgroups
+    cgroups: ProcessCgroups
     own_cgroup: CommandCgroup
     oom_kills_before: int | None
     machine_oom_kills_before: int | None

@@ -27,9 +27,9 @@ from profiler.local_run.command_reader import CommandReader
 from profiler.local_run.command_supervisor import CommandExit
 from profiler.local_run.local_notices import LocalNotices
 from profiler.local_run.local_record import (
-    Placement,
     RunIdentity,
     RunObservation,
+    TaskPlacement,
     build_not_started_record,
     build_unprofiled_record,
     draft_run_record,
@@ -49,7 +49,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import truncate_text
 from profiler.record.measured import Number
 from profiler.record.record_model import UNKNOWN_SIZE, Monitor, Record, Report, with_warnings
-from profiler.record.units import format_duration, mebibytes, rounded_number
+from profiler.record.units import bytes_to_mebibytes, format_duration, rounded_number
 
 if TYPE_CHECKING:
     from profiler.aggregation.time_series import RunSeries
@@ -72,7 +72,7 @@ _PROFILER_WAS_KILLED = (
 def not_started_result(
     prepared: PreparedRun,
     identity: RunIdentity,
-    request: NoCall[Placement],
+    request: NoCall[TaskPlacement],
     failure: StartFailure,
 ) -> RunResult:
     """The result of a command that could not be started; ``request`` reads its ECS task."""
@@ -97,7 +97,7 @@ class ReportBuilder(Struct, eq=False):
     _identity: RunIdentity
     _sampler: RunSampler
     _notices: LocalNotices
-    _request: NoCall[Placement]
+    _request: NoCall[TaskPlacement]
     _sizes: ResourceLimits
     _busy_before_ns: int | None
     _clock_jumps: ClockJumpDetector
@@ -107,7 +107,7 @@ class ReportBuilder(Struct, eq=False):
     def record_so_far(self) -> Record:
         identity = replace(self._identity, placement=self._request.result_so_far())
         observed = self._observed_run(ignored_sigchld=False)
-        draft = self._draft(observed, identity, self._notices.warnings)
+        draft = self._draft_of_samples(observed, identity, self._notices.warnings)
         add_collected(draft, self._sampler.plan.collectors)
         return draft.build_record()
 
@@ -146,7 +146,7 @@ class ReportBuilder(Struct, eq=False):
 
     # The end
 
-    def observe(
+    def observe_run(
         self, ending: CommandExit, finished_wall_ns: int, duration_ns: int
     ) -> RunObservation:
         """The measurements of the ended command, whose control group still exists."""
@@ -168,7 +168,7 @@ class ReportBuilder(Struct, eq=False):
             ending,
             group_peak,
             read_bytes=command.read_peak_bytes,
-            marks=command.marks,
+            marks=command.process_marks,
             had_several_processes=command.max_processes > 1 or command.has_hidden_processes,
             floor_bytes=prepared.floor_bytes,
             kernel_bytes=command.process_kernel_peak_bytes,
@@ -224,7 +224,7 @@ class ReportBuilder(Struct, eq=False):
         before = self._sampler.prepared.machine_oom_kills_before
         return before is not None and machine_oom_kills() == before
 
-    def result(self, observation: RunObservation, ending: CommandExit) -> RunResult:
+    def run_result(self, observation: RunObservation, ending: CommandExit) -> RunResult:
         """The result of the ended command."""
         plan = self._sampler.plan
         doubts = observation.doubts.sentences
@@ -233,7 +233,7 @@ class ReportBuilder(Struct, eq=False):
             self._sizes = read_limits(self._sampler.prepared.cgroups, self._identity.host)
         warnings = self._warnings(ending) + doubts + observation.doubts.unread
         warnings += observation.doubts.notes + missing
-        draft = self._draft(observation, identity, warnings)
+        draft = self._draft_of_samples(observation, identity, warnings)
         add_collected(draft, plan.collectors)
         record = draft.build_record()
         now_ns = self._sampler.prepared.clock.wall_ns()
@@ -244,7 +244,7 @@ class ReportBuilder(Struct, eq=False):
         record = _with_survivors(record, self._sampler.command.survivors)
         bound_mb = None
         if ending.was_only_process:
-            bound_mb = mebibytes(ending.reaped.max_rss_bytes)
+            bound_mb = bytes_to_mebibytes(ending.reaped.max_rss_bytes)
         return RunResult(
             exit_code=ending.exit_code,
             report=final_report(record, now_ns),
@@ -255,7 +255,7 @@ class ReportBuilder(Struct, eq=False):
             memory_bound_mb=bound_mb,
         )
 
-    def unprofiled(
+    def unprofiled_result(
         self, ending: CommandExit, finished_wall_ns: int, duration_ns: int, failure: str
     ) -> RunResult:
         """The result of an ended command whose profile failed: without measurements."""
@@ -300,7 +300,7 @@ class ReportBuilder(Struct, eq=False):
 
     # The record
 
-    def _draft(
+    def _draft_of_samples(
         self, observation: RunObservation, identity: RunIdentity, warnings: tuple[str, ...]
     ) -> RecordDraft:
         """The draft with the evidence of the samples, and the data about the profiler itself."""
@@ -323,10 +323,10 @@ class ReportBuilder(Struct, eq=False):
                 (CommandReader.name, own.name) if own.is_used else (CommandReader.name,),
                 interval_ns=sampler.pace.kept_interval_ns,
                 failures=sampler.samples.failures,
-                missed=sampler.pace.missed,
+                missed=sampler.pace.missed_ticks,
             ),
             monitor=_monitor(warnings, sampler.prepared),
-            notices=self._notices.raised,
+            notices=self._notices.raised_notices,
         )
         if details is not None:
             draft.add_evidence(_details_evidence(details, draft.run, sampler.command.cpu_ns))
@@ -343,7 +343,7 @@ class ReportBuilder(Struct, eq=False):
         series = self._sampler.samples.usage.series
         if series is None or not self._sampler.plan.max_history_steps:
             return None
-        series = series.copy(min_step_ms=self._sampler.min_series_step_ms)
+        series = series.copy_within_limits(min_step_ms=self._sampler.min_series_step_ms)
         written_bytes = record.metrics.block_write_bytes
         if written_bytes is not None:
             series.lower_written_bytes(written_bytes)
@@ -366,9 +366,9 @@ def _details_evidence(details: Details, run: Record, cpu_ns: int) -> RunEvidence
     """What the processes did over time; ``cpu_ns`` is their CPU time so far."""
     warnings: tuple[str, ...] = ()
     if run.status != "unknown":
-        warnings = details.processes.warnings(cpu_ns)
-    activity = details.time.activity(run.metrics.duration_ms, cpu_ns)
-    return RunEvidence(activity=activity, warnings=(*warnings, *details.time.warnings))
+        warnings = details.processes.unread_process_warnings(cpu_ns)
+    activity = details.time.activity_so_far(run.metrics.duration_ms, cpu_ns)
+    return RunEvidence(activity=activity, warnings=(*warnings, *details.time.defect_warnings))
 
 
 def _with_survivors(record: Record, survivors: Sequence[ProcessReading]) -> Record:
@@ -397,7 +397,7 @@ def _with_survivors(record: Record, survivors: Sequence[ProcessReading]) -> Reco
 
 
 def _with_ecs_task(
-    identity: RunIdentity, request: NoCall[Placement]
+    identity: RunIdentity, request: NoCall[TaskPlacement]
 ) -> tuple[RunIdentity, tuple[str, ...]]:
     """The identity with the ECS task, for which this waits, and a sentence if it is missing."""
     placement = request.result()

@@ -29,12 +29,12 @@ class _Budget(Struct, frozen=True):
     write: Callable[[float], tuple[str, str]]
 
     @property
-    def unknown(self) -> set[int]:
+    def unknown_runs(self) -> set[int]:
         """The numbers of the runs whose value is not known."""
         return {number for number, value in enumerate(self.values) if value is None}
 
     @property
-    def exceeded(self) -> set[int]:
+    def exceeding_runs(self) -> set[int]:
         """The numbers of the runs above the limit."""
         return {
             number
@@ -42,7 +42,7 @@ class _Budget(Struct, frozen=True):
             if first_known(value, -math.inf) > self.limit
         }
 
-    def text(self) -> str:
+    def largest_and_limit_text(self) -> str:
         """The largest value and the limit: exactly if they are written the same."""
         largest = max(known_values(self.values))
         value_text, exact_value_text = self.write(largest)
@@ -104,12 +104,12 @@ def failed_budgets(
     texts: list[str] = []
     names: list[str] = []
     for budget in budgets:
-        if budget.unknown:
-            unknown |= budget.unknown
+        if budget.unknown_runs:
+            unknown |= budget.unknown_runs
             names.append(budget.name)
-        if budget.exceeded:
-            exceeded |= budget.exceeded
-            texts.append(budget.text())
+        if budget.exceeding_runs:
+            exceeded |= budget.exceeding_runs
+            texts.append(budget.largest_and_limit_text())
     sentences: list[str] = []
     if exceeded:
         subject = "The run" if len(runs) == 1 else f"{len(exceeded)} of {len(runs)} runs"

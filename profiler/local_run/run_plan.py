@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from profiler.collectors.collector import Collectors
 from profiler.core.background_call import NoCall
-from profiler.local_run.local_record import Placement
+from profiler.local_run.local_record import TaskPlacement
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.batch_job import NO_JOB, BatchJob
@@ -37,7 +37,7 @@ class RunSurroundings:
         """The job of AWS Batch that runs the command."""
         return NO_JOB
 
-    def request_placement(self) -> NoCall[Placement]:
+    def request_placement(self) -> NoCall[TaskPlacement]:
         """Start to read the ECS task, in ECS."""
         return NoCall()
 

@@ -66,7 +66,7 @@ class SampleBuffer:
         self._pending: list[tuple[ContainerSample, int]] = []
         self._devices_ns: int | None = None
 
-    def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
+    def add_sample(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
         """Add the sample of a tick, or count a failure."""
         if isinstance(sample, Unavailable):
             self.failures += 1
@@ -94,7 +94,7 @@ class SampleBuffer:
         self._devices_ns = now_ns
         self.usage.add_devices(readings, at_ns, around_ns=around_ns)
 
-    def finish(self, final: ContainerSample, received_ns: int) -> None:
+    def add_final_sample(self, final: ContainerSample, received_ns: int) -> None:
         """Add the counters at the end, if there was a sample before."""
         if not self._pending:
             return
@@ -195,7 +195,7 @@ class RunSampler:
         self._reading_ns = None
         return True
 
-    def look(self, now_ns: int, stops: list[tuple[int, int]]) -> None:
+    def look_if_due(self, now_ns: int, stops: list[tuple[int, int]]) -> None:
         """Look at the threads if that is due; ``stops`` are the times in which this process and
         the command were stopped, and are taken.
         """
@@ -212,7 +212,7 @@ class RunSampler:
         if details.looks.is_peek or not details.threads.sees_calls:
             began_ns = time.thread_time_ns()
             self._read_threads(details, details.threads.peek)
-            details.looks.peeked(now_ns, time.thread_time_ns() - began_ns)
+            details.looks.note_peek(now_ns, time.thread_time_ns() - began_ns)
             return
         began_ns = time.thread_time_ns() - details.threads.lookup_cpu_ns
         look = self._take_look(details, now_ns)
@@ -227,7 +227,7 @@ class RunSampler:
         share = (used_ns - self._began_cpu_ns - _ADVANCE_NS) / max(
             now_ns - self.started.started_ns, 1
         )
-        details.looks.looked(
+        details.looks.note_look(
             now_ns,
             used_ns - began_ns,
             is_enough=share > _MAX_SHARE_WITH_LOOKS,
@@ -246,7 +246,7 @@ class RunSampler:
         if sample is not None:
             self.samples.add_quick(sample, now_ns)
 
-    def read(self, reaped: ReapedUsage, *, is_tick: bool) -> ContainerSample | None:
+    def read_everything(self, reaped: ReapedUsage, *, is_tick: bool) -> ContainerSample | None:
         """Read everything; None if no process could be read.
 
         ``reaped`` is the usage of the processes that were reaped so far.
@@ -260,9 +260,9 @@ class RunSampler:
         now_ns = self._clock.monotonic_ns()  # the imports take some milliseconds
         read_ns = self.started.wall_ns(now_ns)
         command = self.command
-        sample = command.sample(read_ns, reaped.cpu_ns, reaped.blocks)
+        sample = command.read_sample(read_ns, reaped.cpu_ns, reaped.blocks)
         self.pace.leave_out(command.take_pages_cpu_ns())
-        self.samples.add(sample, now_ns)
+        self.samples.add_sample(sample, now_ns)
         if is_tick:
             self.add_devices(now_ns)
         processes = command.processes
@@ -321,7 +321,7 @@ class RunSampler:
             ended, self.started.wall_ns(finished_ns), cpu_ns=self.command.cpu_ns
         )
 
-    def finish(self, finished_ns: int, reaped: ReapedUsage) -> None:
+    def add_final_counters(self, finished_ns: int, reaped: ReapedUsage) -> None:
         """Add the counters of the ended command."""
         final = self.command.final_sample(self.started.wall_ns(finished_ns), reaped.cpu_ns)
         if self.details is not None and self._last_look is not None:
@@ -329,7 +329,7 @@ class RunSampler:
             self.details.time.add_look(final.read_ns, self._last_look, series)
             self.details.threads.follow(())
             self._add_ended_cpu(self.details, final.read_ns, ())
-        self.samples.finish(final, finished_ns)
+        self.samples.add_final_sample(final, finished_ns)
 
     @property
     def min_series_step_ms(self) -> float:

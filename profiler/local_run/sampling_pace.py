@@ -35,7 +35,7 @@ class SamplingPace:
     The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as
     long as the interval. A step is longer if the profiler has used more of a CPU than its share;
     then only quick readings continue. Ticks may use more of the share in advance, beyond which they
-    are left out (``missed``). ``cpu_ns``: the thread's CPU time until the start.
+    are left out (``missed_ticks``). ``cpu_ns``: the thread's CPU time until the start.
     """
 
     def __init__(self, started_ns: int, interval_ns: int, cpu_ns: int) -> None:
@@ -52,7 +52,7 @@ class SamplingPace:
         self._quick_step_ns: int | None = None
 
     @property
-    def missed(self) -> int:
+    def missed_ticks(self) -> int:
         """How many ticks passed while the profiler was busy, or would have cost too much."""
         return self._ticker.missed
 
@@ -103,7 +103,7 @@ class SamplingPace:
             return due_ns
         return self._tick_ns  # just before it, a reading adds nothing to it
 
-    def begin(self, now_ns: int) -> Reading:
+    def begin_reading(self, now_ns: int) -> Reading:
         """What to read now: ``tick``: all, for a sample; ``full``: all; ``quick``: the memory."""
         is_tick = self._tick_ns is not None and now_ns >= self._tick_ns
         full_step_ns = max(_FINEST_FULL_NS, (now_ns - self._started_ns) // _FULL_STEP_DIVISOR)

@@ -27,7 +27,7 @@ from profiler.readers.linux.host import read_busy_ns, read_host, with_processor
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
 
 
-def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
+def run_to_end(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     """Run the prepared command to its end."""
     become_subreaper()
     started = prepared.execute()
@@ -99,14 +99,14 @@ class _Session:
         finished_wall_ns = self._clock.wall_ns()
         if not failure:
             failure = _error_of_action(partial(self._read_ended, finished_ns))
-        ending = self._supervisor.finish()
+        ending = self._supervisor.reap_all()
         duration_ns = finished_ns - self._started.started_ns
         if not failure:
             try:
                 return self._result(ending, finished_ns, finished_wall_ns)
             except Exception as error:  # noqa: BLE001  the record names it
                 failure = _error_text(error)
-        return self._reports.unprofiled(ending, finished_wall_ns, duration_ns, failure)
+        return self._reports.unprofiled_result(ending, finished_wall_ns, duration_ns, failure)
 
     def _sample_until_exit(self) -> None:
         with self._sampler.left_out():
@@ -121,15 +121,15 @@ class _Session:
 
     def _read(self, now_ns: int) -> None:
         """Take the look and the reading that are due, and pass the reading on."""
-        self._sampler.look(now_ns, self._supervisor.stops)
+        self._sampler.look_if_due(now_ns, self._supervisor.stops)
         if not self._sampler.is_due(now_ns):
             return
-        reading = self._sampler.pace.begin(now_ns)
+        reading = self._sampler.pace.begin_reading(now_ns)
         if reading == "quick":
             self._sampler.read_quickly(now_ns)
             return
         is_tick = reading == "tick"
-        sample = self._sampler.read(self._supervisor.reaped, is_tick=is_tick)
+        sample = self._sampler.read_everything(self._supervisor.reaped, is_tick=is_tick)
         if sample is None:
             return
         if is_tick:
@@ -150,7 +150,7 @@ class _Session:
     def _look_for_notices(self, sample: ContainerSample) -> None:
         details = self._sampler.details
         if details is not None:
-            self._notices.look(
+            self._notices.add_sample(
                 sample,
                 self._sizes.memory_bytes,
                 self._reports.record_so_far,
@@ -165,12 +165,12 @@ class _Session:
 
     def _result(self, ending: CommandExit, finished_ns: int, finished_wall_ns: int) -> RunResult:
         """The result of the reaped command."""
-        self._sampler.finish(finished_ns, ending.reaped)
+        self._sampler.add_final_counters(finished_ns, ending.reaped)
         duration_ns = finished_ns - self._started.started_ns
-        observation = self._reports.observe(ending, finished_wall_ns, duration_ns)
+        observation = self._reports.observe_run(ending, finished_wall_ns, duration_ns)
         self._plan.collectors.final_readings()
         self._sampler.add_devices(finished_ns)
-        return self._reports.result(observation, ending)
+        return self._reports.run_result(observation, ending)
 
 
 def _error_of_action(action: Callable[[], None]) -> str:

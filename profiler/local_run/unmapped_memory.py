@@ -81,7 +81,7 @@ class UnmappedMemory:
         covered_ns = self._read_ns - self._begun_ns
         return self._unassigned_byte_ns / covered_ns if covered_ns else 0.0
 
-    def read(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:
+    def unmapped_bytes(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:
         """The memory in bytes, to add to the ``tree_bytes`` of the processes ``pids``, of which
         ``shmem_bytes`` are shared memory.
         """
@@ -89,16 +89,18 @@ class UnmappedMemory:
         swap_bytes = self._swap_bytes()
         self._swap_bytes_at_start = first_known(self._swap_bytes_at_start, swap_bytes)
         self._swap_growth_bytes = excess(swap_bytes, self._swap_bytes_at_start) or 0
-        return self._read(tree_bytes, shmem_bytes, pids, has_segments=True)
+        return self._held_beyond_processes_bytes(tree_bytes, shmem_bytes, pids, has_segments=True)
 
     def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:
-        """The memory in bytes, as of :meth:`read`, between two calls of it: what the processes hold
-        more since is anonymous memory.
+        """The memory in bytes, as of :meth:`unmapped_bytes`, between two calls of it: what the
+        processes hold more since is anonymous memory.
         """
         has_segments = self._segments.are_known
-        return self._read(tree_bytes, self._last_shmem_bytes, pids, has_segments=has_segments)
+        return self._held_beyond_processes_bytes(
+            tree_bytes, self._last_shmem_bytes, pids, has_segments=has_segments
+        )
 
-    def _read(
+    def _held_beyond_processes_bytes(
         self, tree_bytes: int, shmem_bytes: int, pids: Collection[int], *, has_segments: bool
     ) -> int:
         """What the command certainly holds beyond its processes, in bytes; raises ``bound_bytes``
@@ -114,7 +116,7 @@ class UnmappedMemory:
         own_bytes, most_bytes = self._held_beyond_processes(
             tree_bytes, shmem_bytes, pids, has_segments=has_segments
         )
-        self._segments.follow(pids)
+        self._segments.follow_only(pids)
         self._unassigned_bytes = 0
         if counts_too_little(tree_bytes + own_bytes, tree_bytes + most_bytes):
             self._unassigned_bytes = most_bytes - own_bytes

@@ -26,7 +26,7 @@ class BatchNotices(Struct, eq=False):
     _clock: Clock
     _own_line_ns: int | None = None
 
-    def find(
+    def find_new(
         self, batch: FollowedContainer, task: TaskMetadata
     ) -> Iterator[tuple[RunNotices, NoticeFinding]]:
         """The conditions that the last sample of a running batch meets for the first time, with its
@@ -42,7 +42,7 @@ class BatchNotices(Struct, eq=False):
         ):
             yield state.notices, finding
 
-    def overdue(self, batch: FollowedContainer) -> Iterator[tuple[RunNotices, NoticeFinding]]:
+    def find_overdue(self, batch: FollowedContainer) -> Iterator[tuple[RunNotices, NoticeFinding]]:
         """The finding, once, that a running batch takes longer than expected."""
         state = self._notice_state(batch)
         if state is None:

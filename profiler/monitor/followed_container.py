@@ -79,7 +79,7 @@ class FollowedContainer(Struct, eq=False):
         size_bytes = self.notices.memory_size_bytes
         return not size_bytes or used_bytes is None or used_bytes < NEAR_FULL_SHARE * size_bytes
 
-    def join(self, listed: ContainerMetadata) -> ContainerMetadata:
+    def add_listed(self, listed: ContainerMetadata) -> ContainerMetadata:
         """Add the container as it is listed now."""
         before = self._before
         self.container = with_first_start_of(self._before, listed)
@@ -103,7 +103,7 @@ class FollowedContainers:
         self.all: list[FollowedContainer] = []
         self.listed: list[FollowedContainer] = []
 
-    def named(self, name: str) -> FollowedContainer:
+    def container_named(self, name: str) -> FollowedContainer:
         """The container of this task with the name, also before it is listed."""
         for followed in self.all:
             if followed.container.name == name:
@@ -112,7 +112,7 @@ class FollowedContainers:
         self.all.append(new)
         return new
 
-    def join(self, task: TaskMetadata) -> TaskMetadata:
+    def add_task(self, task: TaskMetadata) -> TaskMetadata:
         """Add the task as it is now.
 
         Returns it with one container a name, which has all its attempts.
@@ -122,7 +122,7 @@ class FollowedContainers:
         self.listed = []
         joined: list[ContainerMetadata] = []
         for container in task.containers_by_name.values():
-            followed = self.named(container.name)
+            followed = self.container_named(container.name)
             self.listed.append(followed)
-            joined.append(followed.join(container))
+            joined.append(followed.add_listed(container))
         return replace(task, containers=tuple(joined))

@@ -52,7 +52,7 @@ class LineBuilder(Struct, eq=False):
     missed_before: int = 0
     cpu_seconds_before: float = 0
 
-    def report(
+    def report_lines(
         self,
         batch: FollowedContainer,
         task: TaskMetadata,
@@ -68,7 +68,7 @@ class LineBuilder(Struct, eq=False):
         from profiler.sizing.advice import with_recommendation
 
         self.sampler.add_device_readings()
-        draft = self._draft(batch, task, outcome)
+        draft = self._draft_of_stats(batch, task, outcome)
         collectors = self.shared.collectors
         batch_id = batch.container.followed_id
         add_collected(draft, collectors, batch_id)
@@ -86,14 +86,14 @@ class LineBuilder(Struct, eq=False):
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
 
-    def checkpoint(self, batch: FollowedContainer, task: TaskMetadata) -> bytes:
+    def checkpoint_line(self, batch: FollowedContainer, task: TaskMetadata) -> bytes:
         """The line of a running batch: everything so far, and the interval since the last
         checkpoint.
         """
         now_ns = self.shared.clock.wall_ns()
         container = batch.container
         usage = batch.usage
-        draft = self._draft(batch, task, self._end_for_now(batch, now_ns))
+        draft = self._draft_of_stats(batch, task, self._end_for_now(batch, now_ns))
         if usage.samples:
             interval = build_interval(
                 usage.end_interval(),
@@ -110,7 +110,7 @@ class LineBuilder(Struct, eq=False):
         add_collected(draft, self.shared.collectors, container.followed_id)
         return self._line("task.checkpoint", draft.build_record())
 
-    def notice(
+    def notice_line(
         self,
         batch: FollowedContainer,
         task: TaskMetadata,
@@ -124,7 +124,7 @@ class LineBuilder(Struct, eq=False):
         now_ns = self.shared.clock.wall_ns()
         collectors = self.shared.collectors
         batch_id = batch.container.followed_id
-        draft = self._draft(batch, task, self._end_for_now(batch, now_ns))
+        draft = self._draft_of_stats(batch, task, self._end_for_now(batch, now_ns))
         add_collected(draft, collectors, batch_id)
         record = without_lists(draft.build_record())
         notice = notices.raise_notice(finding, partial(collectors.longest_wait, batch_id))
@@ -151,7 +151,9 @@ class LineBuilder(Struct, eq=False):
 
         return encode_line(report, emf_members(report, settings.emf_metrics))
 
-    def _draft(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> RecordDraft:
+    def _draft_of_stats(
+        self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd
+    ) -> RecordDraft:
         """The draft with the evidence of the task stats, and the data about the profiler itself."""
         usage = batch.usage
         sampler = self.sampler

@@ -88,13 +88,13 @@ class MonitoredTask:
 
     def keep_sample(self) -> bool:
         """Take one sample for the next step; returns True after a defect."""
-        return self._is_over_after(self._sampler.keep)
+        return self._is_over_after(self._sampler.read_stats_for_next_tick)
 
     def finish(self) -> None:
         """End the task after a stop request."""
         self._is_over_after(self._wait_for_end)
 
-    def leave(self) -> None:
+    def print_checkpoints(self) -> None:
         """Print a checkpoint of each batch that goes on without this monitor: it may have no
         successor, as on an instance that drains.
         """
@@ -104,12 +104,12 @@ class MonitoredTask:
         task = self._sampler.task
         if task is None:
             return
-        self._sampler.keep()
+        self._sampler.read_stats_for_next_tick()
         self._add_kept()
         for batch in self._awaited:
             if batch.was_listed:
-                line = self._line_builder.checkpoint(batch, task)
-                self._shared.delivery.print(line, is_kept=True)
+                line = self._line_builder.checkpoint_line(batch, task)
+                self._shared.delivery.write_line(line, is_kept=True)
 
     def _is_over_after(self, step: Callable[[], bool | None]) -> bool:
         """Take the step; a defect ends the task with a report."""
@@ -158,7 +158,7 @@ class MonitoredTask:
             requested = None  # it is that of other tasks
         selection = select_batch(task, requested=requested, own=self._sampler.own)
         for name in selection.names:
-            batch = self._sampler.followed.named(name)
+            batch = self._sampler.followed.container_named(name)
             if batch not in self._batches:
                 self._batches.append(batch)
         for batch in self._batches:
@@ -187,7 +187,7 @@ class MonitoredTask:
         for batch in self._unreported():
             outcome = self._find_outcome(batch, task)
             if outcome is not None:
-                self._report(batch, task, outcome)
+                self._deliver_report(batch, task, outcome)
             elif batch.was_listed:
                 # What only the running batch shows.
                 self._shared.collectors.on_batch_started(batch.container)
@@ -266,16 +266,16 @@ class MonitoredTask:
         task_seen = False
         self._add_kept()
         while (left_seconds := self._seconds_until(deadline_ns) - sample_seconds) > 0:
-            if self._sampler.refresh(max_seconds=left_seconds):
+            if self._sampler.read_task_again(max_seconds=left_seconds):
                 self._check_ends()
                 if self._is_over:
                     return
                 if not task_seen:
-                    self._sampler.sample(max_seconds=sample_seconds)
+                    self._sampler.read_stats(max_seconds=sample_seconds)
                 task_seen = True
             self._clock.sleep(min(_RETRY_SECONDS, left_seconds))
         if self._seconds_until(deadline_ns) > 0:
-            self._sampler.sample(max_seconds=sample_seconds)
+            self._sampler.read_stats(max_seconds=sample_seconds)
         self._report_unfinished(task_seen=task_seen)
 
     def _seconds_until(self, deadline_ns: int) -> float:
@@ -296,9 +296,9 @@ class MonitoredTask:
             listed = batch.container if task_seen and batch.is_listed else None
             if listed is not None and not listed.is_stopped:
                 stopped = RunEnd(status="stopped", until_ns=self._clock.wall_ns())
-                self._report(batch, task, self._sampler.by_clock_of_start(batch, stopped))
+                self._deliver_report(batch, task, self._sampler.by_clock_of_start(batch, stopped))
             else:  # perhaps stopped without an exit code, and no time is left for another read
-                self._report(batch, task, self._listed_end(batch, listed, task))
+                self._deliver_report(batch, task, self._listed_end(batch, listed, task))
 
     def _report_after_failure(self, error: Exception) -> None:
         """Report each batch with the defect as a warning, without measurements if those fail."""
@@ -316,12 +316,14 @@ class MonitoredTask:
             if batch.is_listed and batch.container.is_stopped:
                 outcome = self._listed_end(batch, batch.container, task)
             try:
-                self._report(batch, task, outcome)
+                self._deliver_report(batch, task, outcome)
             except Exception as second:  # noqa: BLE001  the same defect, or another one
                 self._log.error(f"The report has no measurements ({describe_error(second)}).")
-                self._shared.attempt(partial(self._report, batch, task, outcome, is_bare=True))
+                self._shared.attempt(
+                    partial(self._deliver_report, batch, task, outcome, is_bare=True)
+                )
 
-    def _report(
+    def _deliver_report(
         self,
         batch: FollowedContainer,
         task: TaskMetadata,
@@ -341,10 +343,10 @@ class MonitoredTask:
         else:
             self._shared.collectors.final_readings()
             is_last = self._unreported() == [batch]
-            line, stacks = self._line_builder.report(batch, task, outcome, has_cost=is_last)
+            line, stacks = self._line_builder.report_lines(batch, task, outcome, has_cost=is_last)
         budget_seconds = self._shared.stop_seconds - self._since_stop_seconds()
         reserve_seconds = min(_PRINT_RESERVE_SECONDS, self._shared.stop_seconds / 4)
-        self._shared.delivery.deliver(
+        self._shared.delivery.start_delivery(
             line,
             batch.streams.report,
             budget_seconds - reserve_seconds,
@@ -372,11 +374,11 @@ class MonitoredTask:
             return
         try:
             for batch in self._awaited:
-                found = notices.overdue(batch) if overdue else notices.find(batch, task)
+                found = notices.find_overdue(batch) if overdue else notices.find_new(batch, task)
                 for so_far, finding in found:
                     self._add_kept()
                     self._send_notice(
-                        batch, self._line_builder.notice(batch, task, so_far, finding)
+                        batch, self._line_builder.notice_line(batch, task, so_far, finding)
                     )
                     notices.on_line()
         # A defect of the notices must not end the sampling.
@@ -389,9 +391,11 @@ class MonitoredTask:
         log stream only.
         """
         if self._shared.is_in_task:
-            self._shared.delivery.print(line, is_kept=True)  # each kind of notice exists once
+            self._shared.delivery.write_line(line, is_kept=True)  # each kind of notice exists once
         else:
-            self._shared.delivery.deliver(line, batch.streams.report, self._shared.stop_seconds)
+            self._shared.delivery.start_delivery(
+                line, batch.streams.report, self._shared.stop_seconds
+            )
 
     def is_checkpoint_due(self, now_ns: int) -> bool:
         return bool(self._checkpoint_ns) and now_ns >= self._next_checkpoint_ns
@@ -419,7 +423,7 @@ class MonitoredTask:
             missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns
             self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
         for batch in batches:
-            self._shared.delivery.print(self._line_builder.checkpoint(batch, task))
+            self._shared.delivery.write_line(self._line_builder.checkpoint_line(batch, task))
             if notices is not None:
                 notices.on_line()
 
@@ -436,7 +440,7 @@ def monitor_task(
     except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
         task.fail(error)
     # Also the reports that were on their way before a defect.
-    shared.attempt(shared.delivery.finish)
+    shared.attempt(shared.delivery.finish_uploads)
     shared.attempt(live_metrics.close)
     shared.attempt(shared.collectors.stop)
 

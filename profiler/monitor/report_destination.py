@@ -101,7 +101,7 @@ def log_target(
 
 def _own_stream(task: TaskMetadata, own: ContainerMetadata | None) -> OwnStream:
     """The destination of the monitor's output, by its log driver."""
-    target = _awslogs_target(own or task.container(MONITOR_NAME), task)
+    target = _awslogs_target(own or task.container_or_name_only(MONITOR_NAME), task)
     return OwnStream(group=target.group, stream=target.stream)
 
 

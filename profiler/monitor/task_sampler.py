@@ -228,11 +228,11 @@ class TaskSampler:
         reading = self._read_stats()
         self.is_waiting = may_wait and self._may_readings_wait(reading, previous, watched)
         if self.is_waiting and not isinstance(reading, Unavailable):
-            self._keep(reading)
+            self._add_or_keep(reading)
             return False
         self.add_kept(on_late)
         self.is_repeated = reading is previous
-        refreshed = self._task_is_due(reading, watched) and self.refresh()
+        refreshed = self._task_is_due(reading, watched) and self.read_task_again()
         if isinstance(reading, Unavailable):
             pass
         elif self.is_repeated and not refreshed:
@@ -243,21 +243,21 @@ class TaskSampler:
         self.add_device_readings()
         return refreshed
 
-    def sample(self, max_seconds: float) -> None:
+    def read_stats(self, max_seconds: float) -> None:
         """Read the stats alone, between two ticks."""
-        self.keep(max_seconds)
+        self.read_stats_for_next_tick(max_seconds)
         self.add_kept()
 
-    def keep(self, max_seconds: float | None = None) -> None:
+    def read_stats_for_next_tick(self, max_seconds: float | None = None) -> None:
         """Read the stats, which the next tick adds.
 
         Ten at once cost half as much as one at a time.
         """
         reading = self._read_stats(max_seconds)
         if not isinstance(reading, Unavailable):
-            self._keep(reading)
+            self._add_or_keep(reading)
 
-    def _keep(self, reading: StatsReading) -> None:
+    def _add_or_keep(self, reading: StatsReading) -> None:
         self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
 
     def add_kept(self, on_each: Callable[[], None] | None = None) -> None:
@@ -342,7 +342,7 @@ class TaskSampler:
             largest.append(followed.usage.max_pids)
         return sum(largest) if largest else None
 
-    def refresh(self, max_seconds: float | None = None) -> bool:
+    def read_task_again(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
         self._log_clock_jumps()
         self._task_read_ns = self._clock.monotonic_ns()
@@ -351,7 +351,7 @@ class TaskSampler:
             self.task_health.on_failure(task)
             return False
         self.task_health.on_success()
-        self.task = self.followed.join(task)
+        self.task = self.followed.add_task(task)
         for followed in self.followed.listed:
             if followed.shift_at_start_ns is None and followed.container.started_ns is not None:
                 followed.shift_at_start_ns = self._clock_jumps.jumped_ns

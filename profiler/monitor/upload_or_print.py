@@ -47,7 +47,7 @@ class ReportDelivery(Struct, eq=False):
     _uploads: list[_PendingUpload] = field(default_factory=list)
     _printed_last: list[bytes] = field(default_factory=list)
 
-    def deliver(
+    def start_delivery(
         self,
         line: bytes,
         target: ReportDestination,
@@ -92,14 +92,14 @@ class ReportDelivery(Struct, eq=False):
                 self._conclude(upload)
                 self._uploads.remove(upload)
 
-    def finish(self) -> None:
+    def finish_uploads(self) -> None:
         """Wait for all uploads, and print the lines of the failed ones; then the lines that may
         be lost.
         """
         while self._uploads:
             self._conclude(self._uploads.pop(0))
         while self._printed_last:
-            self.print(self._printed_last.pop(0))
+            self.write_line(self._printed_last.pop(0))
 
     def _conclude(self, upload: _PendingUpload) -> None:
         """Wait for the upload's result; a report that was not accepted is printed."""
@@ -119,7 +119,7 @@ class ReportDelivery(Struct, eq=False):
         if reason is not None:
             self._log.error(f"The report is not printed: Standard output {reason}.")
 
-    def print(self, line: bytes, *, is_kept: bool = False) -> None:
+    def write_line(self, line: bytes, *, is_kept: bool = False) -> None:
         """Write a line at once.
 
         While nothing reads the output, drop it or, if it is kept, write it later.

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
-from profiler.core.json_fields import decoded_or_none, mapping
+from profiler.core.json_fields import decoded_or_none, mapping_or_empty
 from profiler.core.text import on_one_line
-from profiler.otlp.otlp_settings import Target
+from profiler.otlp.otlp_settings import ExportTarget
 
 _MAX_CHARACTERS = 200
 _HIDDEN = "***"
@@ -39,18 +39,18 @@ def words_of_error(body: bytes, content_type: str) -> str:
         return body.decode(errors="replace")
     document = _json_object(body)
     error = document.get("message") or document.get("error") or ""
-    return str(mapping(error).get("message") or error)
+    return str(mapping_or_empty(error).get("message") or error)
 
 
 def words_of_rejection(body: bytes, content_type: str) -> str:
     """The message of a response that rejects a part of a request (a partial success)."""
     if "protobuf" in content_type:
         return _length_delimited_text(_PARTIAL_SUCCESS.match(body))
-    partial = mapping(_json_object(body).get("partialSuccess"))
+    partial = mapping_or_empty(_json_object(body).get("partialSuccess"))
     return str(partial.get("errorMessage") or "")
 
 
-def quoted_words(words: str, target: Target, headers: Mapping[str, str]) -> str:
+def quoted_words(words: str, target: ExportTarget, headers: Mapping[str, str]) -> str:
     """The words after a colon, without the secrets of the request; "" without words.
 
     ``headers``: those that were sent, with the signature.
@@ -62,7 +62,7 @@ def quoted_words(words: str, target: Target, headers: Mapping[str, str]) -> str:
     return f": {shown}" if shown else ""
 
 
-def _possible_secrets(target: Target, headers: Mapping[str, str]) -> list[str]:
+def _possible_secrets(target: ExportTarget, headers: Mapping[str, str]) -> list[str]:
     """What may be secret, the longest first: the values of the headers of the settings and of the
     signature, their words, and the query of the address; also percent-encoded.
     """
@@ -88,7 +88,7 @@ def _base64_words(value: str) -> Iterator[str]:
 
 
 def _json_object(body: bytes) -> Mapping[str, object]:
-    return mapping(decoded_or_none(msgspec.json.decode, body))
+    return mapping_or_empty(decoded_or_none(msgspec.json.decode, body))
 
 
 def _length_delimited_text(match: re.Match[bytes] | None) -> str:

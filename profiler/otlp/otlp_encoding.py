@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from profiler.core.json_fields import decoded_or_none, mapping
+from profiler.core.json_fields import decoded_or_none, mapping_or_empty
 
 Signal = Literal["traces", "logs", "metrics"]
 SIGNALS: tuple[Signal, ...] = ("traces", "logs", "metrics")
@@ -97,7 +97,7 @@ _FIXED = {"fixed64": ("<Q", _FIXED64), "sfixed64": ("<q", _FIXED64), "fixed32": 
 _REJECTION = re.compile(rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f]\x08(?!\x00)", re.DOTALL)
 
 
-def encode(signal: Signal, message: Message, protocol: Protocol) -> bytes:
+def encode_export_request(signal: Signal, message: Message, protocol: Protocol) -> bytes:
     """Encode the export request of a signal."""
     if protocol == "http/json":
         return msgspec.json.encode(message)
@@ -144,8 +144,8 @@ def is_rejection(body: bytes, content_type: str) -> bool:
     """Whether a response of status 200 rejects items (a partial success)."""
     if "protobuf" in content_type:
         return bool(_REJECTION.match(body))
-    counts = mapping(
-        mapping(decoded_or_none(msgspec.json.decode, body)).get("partialSuccess")
+    counts = mapping_or_empty(
+        mapping_or_empty(decoded_or_none(msgspec.json.decode, body)).get("partialSuccess")
     ).items()
     return any(
         name.startswith("rejected") and str(count).strip("0").isdecimal() for name, count in counts

@@ -24,8 +24,14 @@ from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
 from profiler.otlp.backend_words import quoted_words, words_of_error, words_of_rejection
-from profiler.otlp.otlp_encoding import CONTENT_TYPES, Message, Signal, encode, is_rejection
-from profiler.otlp.otlp_settings import AwsService, Target, Targets
+from profiler.otlp.otlp_encoding import (
+    CONTENT_TYPES,
+    Message,
+    Signal,
+    encode_export_request,
+    is_rejection,
+)
+from profiler.otlp.otlp_settings import AwsService, ExportTarget, Targets
 
 MAX_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024
@@ -170,7 +176,7 @@ class OtlpExporter(Struct, eq=False):
         return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND
 
     def _send_once(
-        self, target: Target, headers: Mapping[str, str], body: bytes, timeout_seconds: float
+        self, target: ExportTarget, headers: Mapping[str, str], body: bytes, timeout_seconds: float
     ) -> _Refusal | None:
         """Send a request."""
         if target.aws is not None and self.sign is not None:
@@ -197,7 +203,7 @@ def _content_type(answer: HttpAnswer) -> str:
 
 
 def _refusal_of_answer(
-    answer: HttpAnswer, target: Target, headers: Mapping[str, str]
+    answer: HttpAnswer, target: ExportTarget, headers: Mapping[str, str]
 ) -> _Refusal | None:
     """Why the request failed in spite of its status; None if it did not."""
     content_type = _content_type(answer)
@@ -210,9 +216,9 @@ def _refusal_of_answer(
 
 
 def _headers_and_body(
-    signal: Signal, target: Target, message: Message
+    signal: Signal, target: ExportTarget, message: Message
 ) -> tuple[Mapping[str, str], bytes]:
-    body = encode(signal, message, target.protocol)
+    body = encode_export_request(signal, message, target.protocol)
     headers = {
         "content-type": CONTENT_TYPES[target.protocol],
         "user-agent": f"task-profiler/{__version__}",
@@ -318,7 +324,7 @@ def aws_signer(find_credentials: Callable[[], Any]) -> Sign:
     def sign(
         service: AwsService, url: str, headers: Mapping[str, str], body: bytes
     ) -> Mapping[str, str]:
-        return AwsSignature(find_credentials(), service.region, service.name).sign(
+        return AwsSignature(find_credentials(), service.region, service.name).signed_headers(
             "POST", url, body, headers
         )
 

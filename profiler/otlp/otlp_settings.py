@@ -40,7 +40,7 @@ class AwsService(Struct, frozen=True, kw_only=True):
     region: str
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class ExportTarget(Struct, frozen=True, kw_only=True):
     """Where one signal is exported to. ``setting`` is the variable with the address."""
 
     url: str
@@ -55,7 +55,7 @@ class Target(Struct, frozen=True, kw_only=True):
         return f"Target({self.setting})"
 
 
-Targets = Mapping[Signal, Target]
+Targets = Mapping[Signal, ExportTarget]
 
 
 def is_configured(environment: Mapping[str, str], prefix: str = "OTLP") -> bool:
@@ -113,7 +113,9 @@ class _VariableReader(Struct):
     _environment: Mapping[str, str]
     _prefix: str
 
-    def target(self, signal: Signal, default: str | None, *, signs_for_aws: bool) -> Target | None:
+    def target(
+        self, signal: Signal, default: str | None, *, signs_for_aws: bool
+    ) -> ExportTarget | None:
         """Where a signal goes, and how; None without an address. Raises UsageError."""
         url, setting = self._signal_value(signal, "ENDPOINT")
         url = url or default or ""
@@ -128,7 +130,7 @@ class _VariableReader(Struct):
         if signs_for_aws:
             url, aws = _aws_address(signal, url, setting, is_own=is_own)
         headers_text, headers_setting = self._signal_value(signal, "HEADERS")
-        return Target(
+        return ExportTarget(
             url=url,
             setting=setting,
             headers=parse_headers(headers_text, headers_setting),

@@ -105,7 +105,7 @@ _GAUGES = (
 )
 
 
-def attributes(values: Mapping[str, Value]) -> list[Message]:
+def attribute_messages(values: Mapping[str, Value]) -> list[Message]:
     """The known values as ``KeyValue`` messages."""
     return [
         {"key": bounded_text(name), "value": any_value(value)}
@@ -156,7 +156,7 @@ def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Messag
     }
     values |= _image_attributes(record.container)
     values |= user
-    return attributes(values)
+    return attribute_messages(values)
 
 
 def _ecs_attributes(record: Record) -> dict[str, Value]:
@@ -321,7 +321,7 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
     record = run.record
     outcome = run.outcome
     error_type = outcome.cause if outcome.status == "failure" else None
-    return attributes(
+    return attribute_messages(
         {
             "process.exit.code": outcome.exit_code,
             "error.type": error_type,
@@ -398,7 +398,7 @@ def _label_attributes(record: Record) -> list[Message]:
         values[f"task_profiler.label.{name}"] = value
     for name, value in (record.tags or {}).items():
         values[f"task_profiler.tag.{name}"] = value
-    return attributes(dict(islice(values.items(), _MAX_LABELS)))
+    return attribute_messages(dict(islice(values.items(), _MAX_LABELS)))
 
 
 def _span_status(run: ExportedRun) -> Message:
@@ -433,7 +433,7 @@ def _events(run: ExportedRun) -> Iterator[Message]:
 
 
 def _event(time_ns: int, name: str, values: Mapping[str, Value]) -> Message:
-    return {"timeUnixNano": str(time_ns), "name": name, "attributes": attributes(values)}
+    return {"timeUnixNano": str(time_ns), "name": name, "attributes": attribute_messages(values)}
 
 
 def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
@@ -481,7 +481,7 @@ def _metrics(record: Record, end_ns: int) -> list[Message]:
         if may_be_of_others(gauge.path, record):
             qualifiers[_SCOPE_OF_GPUS] = gpu_totals(record).scope
         if qualifiers:
-            point["attributes"] = attributes(qualifiers)
+            point["attributes"] = attribute_messages(qualifiers)
         points_by_metric.setdefault((gauge.name, gauge.unit), []).append(point)
     metrics: list[Message] = []
     for (name, unit), points in points_by_metric.items():

@@ -21,7 +21,14 @@ from profiler.core.ecs_terms import (
     revision_number,
     revision_text,
 )
-from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
+from profiler.core.json_fields import (
+    Json,
+    count_or_none,
+    integer_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.optional_math import known, known_members, known_values, product
 from profiler.core.redaction import redact_line
 from profiler.core.text import on_one_line
@@ -196,7 +203,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
         """The memory that all containers ask for; None if one of them does not say."""
         return _sum_if_all_known([container.memory_mb for container in self.containers])
 
-    def identity(self, attempt: int | None = None) -> BatchJob:
+    def batch_job_of_attempt(self, attempt: int | None = None) -> BatchJob:
         """The job as a run's record names it."""
         definition = family_of(self.definition_arn or "")
         return BatchJob(
@@ -223,7 +230,7 @@ def parse_job_event(event: object) -> JobEvent | None:
     """Batch's event about a job; None for an event of another kind, and for one from an account or
     a Region that is not the job's.
     """
-    root = mapping(event)
+    root = mapping_or_empty(event)
     kind = root.get("detail-type")
     if root.get("source") != _SOURCE or kind not in (_STATE_CHANGE, _QUEUE_BLOCKED):
         return None
@@ -238,14 +245,16 @@ def parse_job_event(event: object) -> JobEvent | None:
 
 def parse_job(detail: Json) -> JobDetail | None:
     """A job of DescribeJobs, or the detail of its event; None without an id of a job."""
-    values = mapping(detail)
-    job_id = text(values.get("jobId"))
+    values = mapping_or_empty(detail)
+    job_id = text_or_none(values.get("jobId"))
     if job_id is None or not is_job_id(job_id):
         return None
-    retry = mapping(values.get("retryStrategy"))
+    retry = mapping_or_empty(values.get("retryStrategy"))
     listed = values.get("platformCapabilities")
-    platforms = map(text, listed) if isinstance(listed, list) else ()
-    depends_on = (text(job.get("jobId")) for job in mappings(values.get("dependsOn")))
+    platforms = map(text_or_none, listed) if isinstance(listed, list) else ()
+    depends_on = (
+        text_or_none(job.get("jobId")) for job in mappings_in_list(values.get("dependsOn"))
+    )
     return JobDetail(
         id=job_id,
         arn=_bounded_name(values.get("jobArn")),
@@ -256,18 +265,20 @@ def parse_job(detail: Json) -> JobDetail | None:
         status_reason=_redacted_reason(values.get("statusReason")),
         is_cancelled=values.get("isCancelled") is True,
         is_terminated=values.get("isTerminated") is True,
-        created_ms=count(values.get("createdAt")) or None,
-        started_ms=count(values.get("startedAt")) or None,
-        stopped_ms=count(values.get("stoppedAt")) or None,
+        created_ms=count_or_none(values.get("createdAt")) or None,
+        started_ms=count_or_none(values.get("startedAt")) or None,
+        stopped_ms=count_or_none(values.get("stoppedAt")) or None,
         attempts=tuple(_parse_attempts(values)),
-        allowed_attempts=count(retry.get("attempts")) or 1,
+        allowed_attempts=count_or_none(retry.get("attempts")) or 1,
         containers=tuple(_parse_containers(values)),
         array=parse_array(values),
         nodes=_parse_nodes(values),
         depends_on=tuple(known_values(depends_on)),
-        is_on_eks=bool(mapping(values.get("eksProperties"))),
+        is_on_eks=bool(mapping_or_empty(values.get("eksProperties"))),
         platforms=tuple(known_values(platforms)),
-        timeout_seconds=count(mapping(values.get("timeout")).get("attemptDurationSeconds")),
+        timeout_seconds=count_or_none(
+            mapping_or_empty(values.get("timeout")).get("attemptDurationSeconds")
+        ),
         share_identifier=_bounded_name(values.get("shareIdentifier")),
         consumables=dict(_parse_consumables(values)),
         log_group=_log_group_of(values),
@@ -277,19 +288,25 @@ def parse_job(detail: Json) -> JobDetail | None:
 
 def _parse_attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
     """The attempts in each of their forms: a container, a task with containers, a pod."""
-    listed = (*mappings(values.get("attempts")), *mappings(values.get("eksAttempts")))
+    listed = (
+        *mappings_in_list(values.get("attempts")),
+        *mappings_in_list(values.get("eksAttempts")),
+    )
     for number, attempt in enumerate(listed, 1):
-        container = mapping(attempt.get("container"))
-        task = next(mappings(attempt.get("taskProperties")), container)
+        container = mapping_or_empty(attempt.get("container"))
+        task = next(mappings_in_list(attempt.get("taskProperties")), container)
         ends = [_parse_container_end(container)] if container else []
-        for of_task in (*mappings(task.get("containers")), *mappings(attempt.get("containers"))):
+        for of_task in (
+            *mappings_in_list(task.get("containers")),
+            *mappings_in_list(attempt.get("containers")),
+        ):
             ends.append(_parse_container_end(of_task))
         yield JobAttempt(
             number=number,
             task_arn=_bounded_name(task.get("taskArn")),
             container_instance_arn=_bounded_name(task.get("containerInstanceArn")),
-            started_ms=count(attempt.get("startedAt")) or None,
-            stopped_ms=count(attempt.get("stoppedAt")) or None,
+            started_ms=count_or_none(attempt.get("startedAt")) or None,
+            stopped_ms=count_or_none(attempt.get("stoppedAt")) or None,
             status_reason=_redacted_reason(attempt.get("statusReason")),
             containers=tuple(ends),
         )
@@ -298,7 +315,7 @@ def _parse_attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
 def _parse_container_end(container: Mapping[str, Json]) -> ContainerEnd:
     return ContainerEnd(
         name=_bounded_name(container.get("name")),
-        exit_code=integer(container.get("exitCode")),
+        exit_code=integer_or_none(container.get("exitCode")),
         reason=_redacted_reason(container.get("reason")),
         log_stream=_bounded_log_name(container.get("logStreamName")),
     )
@@ -306,23 +323,25 @@ def _parse_container_end(container: Mapping[str, Json]) -> ContainerEnd:
 
 def _parse_containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
     """The containers of the job in the form that its definition has."""
-    nodes = mapping(values.get("nodeProperties"))
-    ranges = list(mappings(nodes.get("nodeRangeProperties")))
+    nodes = mapping_or_empty(values.get("nodeProperties"))
+    ranges = list(mappings_in_list(nodes.get("nodeRangeProperties")))
     if ranges:
-        main = count(nodes.get("mainNode")) or 0
+        main = count_or_none(nodes.get("mainNode")) or 0
         values = next((one for one in ranges if _includes_node(one, main)), ranges[0])
-    for task in mappings(mapping(values.get("ecsProperties")).get("taskProperties")):
-        yield from map(_parse_container, mappings(task.get("containers")))
-    pod = mapping(mapping(values.get("eksProperties")).get("podProperties"))
-    yield from map(_parse_pod_container, mappings(pod.get("containers")))
-    container = mapping(values.get("container"))
+    for task in mappings_in_list(
+        mapping_or_empty(values.get("ecsProperties")).get("taskProperties")
+    ):
+        yield from map(_parse_container, mappings_in_list(task.get("containers")))
+    pod = mapping_or_empty(mapping_or_empty(values.get("eksProperties")).get("podProperties"))
+    yield from map(_parse_pod_container, mappings_in_list(pod.get("containers")))
+    container = mapping_or_empty(values.get("container"))
     if _parse_container(container) != JobContainer():
         yield _parse_container(container)
 
 
 def _includes_node(node_range: Mapping[str, Json], index: int) -> bool:
     """Whether a range such as ``0:3``, ``2:`` or ``:1`` has the node."""
-    written = re.fullmatch(_NODE_RANGE, text(node_range.get("targetNodes")) or "")
+    written = re.fullmatch(_NODE_RANGE, text_or_none(node_range.get("targetNodes")) or "")
     if not written:
         return False
     first, colon, last = written.groups()
@@ -335,15 +354,17 @@ def _includes_node(node_range: Mapping[str, Json], index: int) -> bool:
 def _parse_container(container: Mapping[str, Json]) -> JobContainer:
     """``vcpus`` and ``memory`` are the deprecated members; the requirements precede them."""
     asked = {
-        text(one.get("type")): text(one.get("value"))
-        for one in mappings(container.get("resourceRequirements"))
+        text_or_none(one.get("type")): text_or_none(one.get("value"))
+        for one in mappings_in_list(container.get("resourceRequirements"))
     }
-    memory_mb = _parse_positive(asked.get("MEMORY")) or count(container.get("memory")) or None
+    memory_mb = (
+        _parse_positive(asked.get("MEMORY")) or count_or_none(container.get("memory")) or None
+    )
     gpus = _parse_positive(asked.get("GPU"))
     return JobContainer(
         name=_bounded_name(container.get("name")),
         is_essential=container.get("essential") is not False,
-        vcpu=_parse_positive(asked.get("VCPU")) or count(container.get("vcpus")) or None,
+        vcpu=_parse_positive(asked.get("VCPU")) or count_or_none(container.get("vcpus")) or None,
         memory_mb=known(round, memory_mb),
         gpus=known(round, gpus),
     )
@@ -351,15 +372,18 @@ def _parse_container(container: Mapping[str, Json]) -> JobContainer:
 
 def _parse_pod_container(container: Mapping[str, Json]) -> JobContainer:
     """What a container of a pod may use at most, else what it asks for."""
-    resources = mapping(container.get("resources"))
-    asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
-    written = text(asked.get("memory")) or ""
+    resources = mapping_or_empty(container.get("resources"))
+    asked = {
+        **mapping_or_empty(resources.get("requests")),
+        **mapping_or_empty(resources.get("limits")),
+    }
+    written = text_or_none(asked.get("memory")) or ""
     memory = _parse_positive(written[:-2])
     unit = _MIB_BY_UNIT.get(written[-2:])
-    gpus = _parse_positive(text(asked.get("nvidia.com/gpu")))
+    gpus = _parse_positive(text_or_none(asked.get("nvidia.com/gpu")))
     return JobContainer(
         name=_bounded_name(container.get("name")),
-        vcpu=_parse_positive(text(asked.get("cpu"))),
+        vcpu=_parse_positive(text_or_none(asked.get("cpu"))),
         memory_mb=known(round, product(memory, unit)),
         gpus=known(round, gpus),
     )
@@ -367,27 +391,29 @@ def _parse_pod_container(container: Mapping[str, Json]) -> JobContainer:
 
 def _log_group_of(values: Mapping[str, Json]) -> str:
     """The log group of the job's first container."""
-    tasks = mappings(mapping(values.get("ecsProperties")).get("taskProperties"))
-    containers = mappings(next(tasks, mapping(None)).get("containers"))
-    first = next(containers, mapping(values.get("container")))
-    options = mapping(mapping(first.get("logConfiguration")).get("options"))
+    tasks = mappings_in_list(mapping_or_empty(values.get("ecsProperties")).get("taskProperties"))
+    containers = mappings_in_list(next(tasks, mapping_or_empty(None)).get("containers"))
+    first = next(containers, mapping_or_empty(values.get("container")))
+    options = mapping_or_empty(mapping_or_empty(first.get("logConfiguration")).get("options"))
     return _bounded_log_name(options.get("awslogs-group")) or BATCH_LOG_GROUP
 
 
 def _retried_job_id(values: Mapping[str, Json]) -> str | None:
-    job_id = text(mapping(values.get("tags")).get(RETRY_OF)) or ""
+    job_id = text_or_none(mapping_or_empty(values.get("tags")).get(RETRY_OF)) or ""
     return job_id if is_job_id(job_id) else None
 
 
 def parse_array(values: Mapping[str, Json]) -> JobArray:
     """The array of a job, also of one in a list."""
-    array = mapping(values.get("arrayProperties"))
+    array = mapping_or_empty(values.get("arrayProperties"))
     if not array:
         return NO_ARRAY
-    statuses = mapping(array.get("statusSummary"))
-    children = known_members({status: count(value) for status, value in statuses.items()})
+    statuses = mapping_or_empty(array.get("statusSummary"))
+    children = known_members({status: count_or_none(value) for status, value in statuses.items()})
     return JobArray(
-        size=count(array.get("size")), index=count(array.get("index")), children=children
+        size=count_or_none(array.get("size")),
+        index=count_or_none(array.get("index")),
+        children=children,
     )
 
 
@@ -398,23 +424,23 @@ def children_text(array: JobArray) -> str:
 
 
 def _parse_nodes(values: Mapping[str, Json]) -> JobNodes:
-    of_job = mapping(values.get("nodeProperties"))
-    of_node = mapping(values.get("nodeDetails"))
+    of_job = mapping_or_empty(values.get("nodeProperties"))
+    of_node = mapping_or_empty(values.get("nodeDetails"))
     if not of_job and not of_node:
         return NO_NODES
     return JobNodes(
-        size=count(of_job.get("numNodes")),
-        main=count(of_job.get("mainNode")),
-        index=count(of_node.get("nodeIndex")),
+        size=count_or_none(of_job.get("numNodes")),
+        main=count_or_none(of_job.get("mainNode")),
+        index=count_or_none(of_node.get("nodeIndex")),
         is_main=of_node.get("isMainNode") is True,
     )
 
 
 def _parse_consumables(values: Mapping[str, Json]) -> Iterator[tuple[str, int]]:
-    properties = mapping(values.get("consumableResourceProperties"))
-    for resource in mappings(properties.get("consumableResourceList")):
+    properties = mapping_or_empty(values.get("consumableResourceProperties"))
+    for resource in mappings_in_list(properties.get("consumableResourceList")):
         name = _bounded_name(resource.get("consumableResource"))
-        quantity = count(resource.get("quantity"))
+        quantity = count_or_none(resource.get("quantity"))
         if name is not None and quantity is not None:
             yield resource_name(name), quantity
 
@@ -446,4 +472,4 @@ def _bounded_log_name(value: Json) -> str | None:
 
 
 def _bounded_line(value: Json, max_chars: int) -> str | None:
-    return on_one_line(text(value) or "").strip()[:max_chars] or None
+    return on_one_line(text_or_none(value) or "").strip()[:max_chars] or None

@@ -122,14 +122,14 @@ def job_of_overrides(overrides: "Iterable[Mapping[str, Json]]") -> BatchJob:
 
     Batch's variables are among the user's, whose values may be secrets: no other name is looked at.
     """
-    from profiler.core.json_fields import mappings, text  # not for `run`
+    from profiler.core.json_fields import mappings_in_list, text_or_none  # not for `run`
 
     for container in overrides:
         variables: dict[str, str] = {}
-        for variable in mappings(container.get("environment")):
-            name = text(variable.get("name")) or ""
+        for variable in mappings_in_list(container.get("environment")):
+            name = text_or_none(variable.get("name")) or ""
             if name.startswith(VARIABLE_PREFIX):
-                variables[name] = text(variable.get("value")) or ""
+                variables[name] = text_or_none(variable.get("value")) or ""
         job = job_of_variables(variables)
         if job is not NO_JOB:
             return job
@@ -146,11 +146,17 @@ def batch_job_of_document(fields: "Json") -> BatchJob:
     """The job in the ``batch`` of a search document, or none. A value of another type
     counts as absent.
     """
-    from profiler.core.json_fields import count, mapping, text  # not for `run`
+    from profiler.core.json_fields import (  # not for `run`
+        count_or_none,
+        mapping_or_empty,
+        text_or_none,
+    )
 
-    read = mapping(fields)
+    read = mapping_or_empty(fields)
     values: dict[str, Any] = {
-        name: count(read.get(name)) if name in WHOLE_NUMBERS else text(read.get(name))
+        name: count_or_none(read.get(name))
+        if name in WHOLE_NUMBERS
+        else text_or_none(read.get(name))
         for name in BatchJob.__struct_fields__
     }
     return absent_if_empty(BatchJob(**values), NO_JOB)

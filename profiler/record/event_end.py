@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME
-from profiler.core.json_fields import integer, text
+from profiler.core.json_fields import integer_or_none, text_or_none
 from profiler.core.optional_math import any_known
 from profiler.record.record_model import parse_status
 from profiler.record.run_outcome import (
@@ -91,13 +91,13 @@ def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
     Before ``task.event_outcome``, the word was ``task.stop_category``.
     """
     cause = next((row.cause for row in TABLE if row.cause == task.get("event_outcome")), None)
-    category = text(task.get("stop_category"))
+    category = text_or_none(task.get("stop_category"))
     if not any_known(cause, category):
         return None
-    exit_code = integer(task.get("exit_code"))
+    exit_code = integer_or_none(task.get("exit_code"))
     is_out_of_memory = task.get("out_of_memory") is True
-    stop_code = text(task.get("stop_code"))
-    reason = text(task.get("stopped_reason"))
+    stop_code = text_or_none(task.get("stop_code"))
+    reason = text_or_none(task.get("stopped_reason"))
     if cause is None:
         said = EventTexts(
             code=(stop_code or "").lower(),
@@ -115,11 +115,11 @@ def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
         if cause in ("success", "failure", "unknown", "not-started"):
             cause = _CAUSES.get(category or "", cause)
     return EventEnd(
-        cause=cause_with_job_end(cause, text(task.get("job_end"))),
+        cause=cause_with_job_end(cause, text_or_none(task.get("job_end"))),
         exit_code=exit_code,
         reason=reason,
         out_of_memory=is_out_of_memory,
-        first_end=text(task.get("first_end")),
+        first_end=text_or_none(task.get("first_end")),
     )
 
 
@@ -256,7 +256,7 @@ def _normalized_reason(reason: str | None) -> str:
 
 def document_outcome(task: Mapping[str, object], container: str | None = None) -> Outcome:
     """The outcome in the ``task`` of a document, also of one from before ``task.outcome``."""
-    cause = text(task.get("outcome"))
+    cause = text_or_none(task.get("outcome"))
     end = written_event_end(task)
     if cause is None and end is not None and end.cause != "unknown":
         cause = end.cause
@@ -264,10 +264,10 @@ def document_outcome(task: Mapping[str, object], container: str | None = None) -
         cause = "oom"
     return written_outcome(
         cause,
-        parse_status(text(task.get("status")) or "unknown"),
-        exit_code=integer(task.get("exit_code")),
-        reason=text(task.get("stopped_reason")),
-        first_end=text(task.get("first_end")),
+        parse_status(text_or_none(task.get("status")) or "unknown"),
+        exit_code=integer_or_none(task.get("exit_code")),
+        reason=text_or_none(task.get("stopped_reason")),
+        first_end=text_or_none(task.get("first_end")),
         container=container,
-        xid=integer(task.get("gpu_error")),
+        xid=integer_or_none(task.get("gpu_error")),
     )

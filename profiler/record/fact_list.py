@@ -49,7 +49,7 @@ from profiler.record.units import (
     format_usd,
     format_value,
 )
-from profiler.record.unusual import Usual, usual_value_of
+from profiler.record.unusual import UsualRange, usual_value_of
 
 _MAX_TARGETS: Final = 5
 _MAX_VICTIMS: Final = 5
@@ -383,7 +383,7 @@ def comparable_records(row: NumberRow, record: Record, others: Sequence[Record])
     return [other for other in others if known_peak_source(other.metrics) in (source, None)]
 
 
-def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> Usual | None:
+def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> UsualRange | None:
     """What is usual of a number, by earlier successes in which it was measured as in ``record``,
     the newest first.
     """

@@ -195,7 +195,7 @@ class ObservedNeeds(Struct, frozen=True, kw_only=True):
         )
 
 
-class Month(Struct, frozen=True, kw_only=True):
+class MonthlyTasks(Struct, frozen=True, kw_only=True):
     """The number of a family's tasks in a month, and its basis."""
 
     runs: float
@@ -206,19 +206,19 @@ class Month(Struct, frozen=True, kw_only=True):
         return self.basis != "measured"
 
 
-def measured_month(tasks: int, window_ns: int) -> Month | None:
+def measured_month(tasks: int, window_ns: int) -> MonthlyTasks | None:
     """The tasks a month, from the first to the last of so many; None for fewer than 5 tasks or a
     window shorter than a day.
     """
     if tasks < MIN_RUNS or window_ns < NS_PER_DAY:
         return None
     per_day = (tasks - 1) / (window_ns / NS_PER_DAY)
-    return Month(runs=per_day * DAYS_PER_MONTH, basis="measured")
+    return MonthlyTasks(runs=per_day * DAYS_PER_MONTH, basis="measured")
 
 
 def estimated_month(
     tasks: int, window_ns: int, due_a_month: float | None, covered_days: float
-) -> Month:
+) -> MonthlyTasks:
     """The tasks a month where the window, from the first to the last, is too short to measure them.
 
     ``due_a_month``: of the family's schedules; None: they are not known. ``covered_days``: the
@@ -226,16 +226,16 @@ def estimated_month(
     day, so that no more of them are assumed.
     """
     if due_a_month is not None:
-        return Month(runs=due_a_month, basis="schedule")
+        return MonthlyTasks(runs=due_a_month, basis="schedule")
     days = window_ns / NS_PER_DAY
     per_day: float = tasks
     if tasks > 1 and days > 0:
         per_day = min(tasks, (tasks - 1) / days)
     elif tasks <= 1 and covered_days < _MIN_COVERED_DAYS:
-        return Month(runs=DAYS_PER_MONTH, basis="nightly")
+        return MonthlyTasks(runs=DAYS_PER_MONTH, basis="nightly")
     elif tasks <= 1:
         per_day = 1 / covered_days
-    return Month(runs=per_day * DAYS_PER_MONTH, basis="window")
+    return MonthlyTasks(runs=per_day * DAYS_PER_MONTH, basis="window")
 
 
 class Family:
@@ -302,13 +302,13 @@ class Family:
         return len(self.task_ids) + self.counted_tasks
 
     @property
-    def month(self) -> Month | None:
+    def month(self) -> MonthlyTasks | None:
         """The tasks a month; None of too few or in too short a time."""
         return known(
             partial(measured_month, self.task_count), difference(self.last_ns, self.first_ns)
         )
 
-    def successes(self, container: str | None = None) -> tuple[FamilyRun, ...]:
+    def last_successes(self, container: str | None = None) -> tuple[FamilyRun, ...]:
         """The last successes, the newest first; None: of all containers."""
         entries = []
         for (name, _), kept in self.newest.items():
@@ -336,7 +336,10 @@ class Family:
         """The last successes with a property, in the ECS cluster if there are ``enough``, else in
         all; the newest first.
         """
-        for successes in (self.family_in_cluster(ecs_cluster).successes(), self.successes()):
+        for successes in (
+            self.family_in_cluster(ecs_cluster).last_successes(),
+            self.last_successes(),
+        ):
             chosen = tuple(filter(of, successes))
             if len(chosen) >= enough:
                 return chosen
@@ -344,9 +347,12 @@ class Family:
 
     def last_success(self, ecs_cluster: str | None = None) -> FamilyRun | None:
         """The newest success; one in the ECS cluster is preferred."""
-        return next(iter(self.family_in_cluster(ecs_cluster).successes() or self.successes()), None)
+        return next(
+            iter(self.family_in_cluster(ecs_cluster).last_successes() or self.last_successes()),
+            None,
+        )
 
-    def durations_ms(self, ecs_cluster: str | None = None) -> tuple[float, ...]:
+    def last_success_durations_ms(self, ecs_cluster: str | None = None) -> tuple[float, ...]:
         """The durations of the last successes, in the ECS cluster if it has five; the newest
         first.
         """
@@ -356,13 +362,13 @@ class Family:
         return known_values(run.duration_ms for run in timed[:LAST_DURATIONS])
 
     def usual_duration(self, ecs_cluster: str | None = None) -> UsualDuration | None:
-        return usual_duration(self.durations_ms(ecs_cluster))
+        return usual_duration(self.last_success_durations_ms(ecs_cluster))
 
     def highest_peak(self, container: str | None = None) -> HighestPeak | None:
         """What no success of the container has exceeded, at any size; None if fewer than five
         peaks are known. Without a container, of all.
         """
-        measured = [run for run in self.successes(container) if run.peak_mb is not None]
+        measured = [run for run in self.last_successes(container) if run.peak_mb is not None]
         counted = runs_of_one_meaning(measured, lambda run: run.counts_files)
         peaks_mb = known_values(run.peak_mb for run in counted)
         if len(peaks_mb) < MIN_RUNS:

@@ -12,7 +12,13 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME
-from profiler.core.json_fields import Json, count, integer, mapping, text
+from profiler.core.json_fields import (
+    Json,
+    count_or_none,
+    integer_or_none,
+    mapping_or_empty,
+    text_or_none,
+)
 from profiler.core.optional_math import difference, known_values
 from profiler.core.redaction import redact_line
 from profiler.core.text import as_sentence, listed, listed_and_more, on_one_line
@@ -141,24 +147,24 @@ def failure_cause_words(outcome: Outcome, memory_mb: float | None) -> str:
 
 def failed_child(summary: Json, memory_mb: float | None) -> EndedChild | None:
     """A failed child in an answer of ListJobs; None without an index."""
-    values = mapping(summary)
-    index = count(mapping(values.get("arrayProperties")).get("index"))
+    values = mapping_or_empty(summary)
+    index = count_or_none(mapping_or_empty(values.get("arrayProperties")).get("index"))
     if index is None:
         return None
-    container = mapping(values.get("container"))
+    container = mapping_or_empty(values.get("container"))
     end = ContainerEnd(
-        exit_code=integer(container.get("exitCode")),
+        exit_code=integer_or_none(container.get("exitCode")),
         reason=_redacted_reason(container, "reason"),
     )
     is_users = values.get("isTerminated") is True or values.get("isCancelled") is True
     reason = _redacted_reason(values, "statusReason")
-    has_started = count(values.get("startedAt")) is not None
+    has_started = count_or_none(values.get("startedAt")) is not None
     outcome, _ = _outcome_of_ends([end], reason, is_users=is_users, has_started=has_started)
     return EndedChild(index=index, why=failure_cause_words(outcome, memory_mb))
 
 
 def _redacted_reason(values: Mapping[str, Json], name: str) -> str | None:
-    return redact_line(on_one_line(text(values.get(name)) or "")) or None
+    return redact_line(on_one_line(text_or_none(values.get(name)) or "")) or None
 
 
 def job_name(job: JobDetail) -> str:

@@ -267,7 +267,7 @@ class LineVerdict(Struct, frozen=True, kw_only=True):
         return self.voucher in CONFIRMING_VOUCHERS
 
     @property
-    def is_unconfirmed_container_id(self) -> bool:
+    def awaits_container_id_check(self) -> bool:
         """Whether the task's event vouches for the line if the log stream is the ``runtimeId``
         of the line's container, or of the task's monitor.
         """

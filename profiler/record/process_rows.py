@@ -44,7 +44,7 @@ def displayed_process_name(row: Process) -> str:
     return _COUNTED_TEXT
 
 
-class MeasuredProcess(Struct, frozen=True):
+class MeasuredProcessRow(Struct, frozen=True):
     """A row with its CPU time in seconds and its memory peak in MB."""
 
     process: Process
@@ -52,7 +52,7 @@ class MeasuredProcess(Struct, frozen=True):
     peak_mb: Measured
 
 
-def measured_rows(rows: Sequence[Process], run_peak: Measured) -> list[MeasuredProcess]:
+def measured_rows(rows: Sequence[Process], run_peak: Measured) -> list[MeasuredProcessRow]:
     """The rows of a run with this memory peak in MB.
 
     The CPU time of each name is at least that if some processes ended before theirs was read, so
@@ -65,7 +65,7 @@ def measured_rows(rows: Sequence[Process], run_peak: Measured) -> list[MeasuredP
         is_least = is_partial and not is_other_processes(row)
         is_sampled = Exactly(row.max_memory_used_mb or 0) != run_peak
         measured_processes.append(
-            MeasuredProcess(
+            MeasuredProcessRow(
                 row,
                 measured_from(row.cpu_seconds, is_least=is_least),
                 measured_from(row.max_memory_used_mb, is_least=is_sampled),
@@ -84,7 +84,7 @@ def largest_process_texts(rows: Sequence[Process], run_peak: Measured) -> Iterat
     yield from others
 
 
-def _process_row_text(row: MeasuredProcess) -> str:
+def _process_row_text(row: MeasuredProcessRow) -> str:
     """The processes of one name: how many, their memory peak and their CPU time."""
     process = row.process
     text = displayed_process_name(process)
@@ -104,10 +104,12 @@ def _process_row_text(row: MeasuredProcess) -> str:
     return f"{text} ({', '.join(values)})" if values else text
 
 
-def measured_killed_rows(rows: Sequence[Process]) -> list[MeasuredProcess]:
+def measured_killed_rows(rows: Sequence[Process]) -> list[MeasuredProcessRow]:
     """The rows of killed processes, whose memory is what was last seen, no peak."""
     return [
-        MeasuredProcess(row, measured_from(row.cpu_seconds), measured_from(row.max_memory_used_mb))
+        MeasuredProcessRow(
+            row, measured_from(row.cpu_seconds), measured_from(row.max_memory_used_mb)
+        )
         for row in rows
     ]
 

@@ -78,7 +78,7 @@ class MemoryUse(Struct, frozen=True, kw_only=True):
     peak: Measured
 
     @property
-    def peak_text(self) -> str:
+    def peak_text_if_known(self) -> str:
         """The peak with its mark; "" if it is unknown."""
         return self.peak.text(format_memory)
 

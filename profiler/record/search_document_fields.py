@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from profiler.core.json_fields import integer
+from profiler.core.json_fields import integer_or_none
 from profiler.core.optional_math import known, product
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
 from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
@@ -179,7 +179,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(
         name="task.exit_code",
         index_type="long",
-        get=lambda run: integer(run.record.exit_code),
+        get=lambda run: integer_or_none(run.record.exit_code),
         record_path="exitCode",
     ),
     # How the run ended in one word, and the event's own word; how another container ended first.

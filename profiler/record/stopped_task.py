@@ -25,7 +25,12 @@ from profiler.core.ecs_terms import (
     revision_text,
     task_id,
 )
-from profiler.core.json_fields import integer, mapping, mappings, text
+from profiler.core.json_fields import (
+    integer_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.optional_math import first_known, known, known_members, quotient
 from profiler.core.redaction import redact_line
 from profiler.core.text import without_surrogates
@@ -112,7 +117,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     work: str | None = None
     unusable: tuple[str, ...] = ()
 
-    def container(self, name: str) -> EventContainer:
+    def container_or_name_only(self, name: str) -> EventContainer:
         """The container; with its name alone if ECS does not list it, as after a failed start."""
         for container in self.containers:
             if container.name == name:
@@ -185,15 +190,18 @@ def work_digest(overrides: Iterable[Mapping[str, object]]) -> str:
         command = override.get("command")
         variables, files = map(override.get, ("environment", "environmentFiles"))
         parts = {
-            "command": list(map(text, command)) if isinstance(command, list) else None,
+            "command": list(map(text_or_none, command)) if isinstance(command, list) else None,
             "environment": {
-                str(text(one.get("name"))): text(one.get("value")) for one in mappings(variables)
+                str(text_or_none(one.get("name"))): text_or_none(one.get("value"))
+                for one in mappings_in_list(variables)
             },
-            "environmentFiles": [text(one.get("value")) for one in mappings(files)],
+            "environmentFiles": [text_or_none(one.get("value")) for one in mappings_in_list(files)],
         }
         work |= known_members(
             {
-                str(text(override.get("name"))): {name: one for name, one in parts.items() if one}
+                str(text_or_none(override.get("name"))): {
+                    name: one for name, one in parts.items() if one
+                }
                 or None
             }
         )
@@ -204,12 +212,12 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     """Return the stopped task of an event; None for any other event, and for other states of a
     task.
     """
-    root = mapping(event)
-    detail = mapping(root.get("detail"))
-    listed = tuple(mappings(detail.get("containers")))
-    listed_overrides = mapping(detail.get("overrides")).get("containerOverrides")
-    overrides = tuple(mappings(listed_overrides))
-    attributes = mappings(detail.get("attributes"))
+    root = mapping_or_empty(event)
+    detail = mapping_or_empty(root.get("detail"))
+    listed = tuple(mappings_in_list(detail.get("containers")))
+    listed_overrides = mapping_or_empty(detail.get("overrides")).get("containerOverrides")
+    overrides = tuple(mappings_in_list(listed_overrides))
+    attributes = mappings_in_list(detail.get("attributes"))
     values, around, *containers = [_usable_values(part) for part in (detail, root, *listed)]
     arn = values.get("taskArn")
     if arn is None or values.get("lastStatus") != "STOPPED":
@@ -279,9 +287,9 @@ def _usable_value(name: str, value: object) -> str | int | datetime | None:
     as a text, in an override as a number.
     """
     if name == _EXIT_CODE:
-        return integer(value)
+        return integer_or_none(value)
     if not isinstance(value, str):
-        return (integer(value) or None) if name in _AMOUNTS else None
+        return (integer_or_none(value) or None) if name in _AMOUNTS else None
     usable = without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
     if name.endswith(_TIME_SUFFIX):
         return parse_datetime(usable)

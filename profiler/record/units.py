@@ -36,7 +36,7 @@ def rounded_number(value: float | None) -> float | None:
     return round(value, 3)
 
 
-def mebibytes(size_bytes: float | None) -> float | None:
+def bytes_to_mebibytes(size_bytes: float | None) -> float | None:
     """Convert bytes to the record's MB, which are MiB."""
     return rounded_number(quotient(size_bytes, MIB))
 

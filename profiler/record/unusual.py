@@ -49,7 +49,7 @@ def is_long_enough_to_compare(metrics: Metrics, last: Struct) -> bool:
     return False
 
 
-class Usual(Struct, frozen=True):
+class UsualRange(Struct, frozen=True):
     """What is usual of one number: the values of at least five earlier successes, the newest
     first.
     """
@@ -112,7 +112,7 @@ class Usual(Struct, frozen=True):
         )
 
 
-def usual_value_of(values: Iterable[float | None]) -> Usual | None:
+def usual_value_of(values: Iterable[float | None]) -> UsualRange | None:
     """What is usual by the values of earlier successes, the newest first; None for fewer than
     five known ones.
     """
@@ -122,4 +122,4 @@ def usual_value_of(values: Iterable[float | None]) -> Usual | None:
     middle = median(sorted(known))
     deviation = median(sorted(abs(value - middle) for value in known))
     width = max(_USUAL_DEVIATIONS * deviation, MIN_SHARE * abs(middle))
-    return Usual(known, middle, width)
+    return UsualRange(known, middle, width)

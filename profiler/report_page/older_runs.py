@@ -40,7 +40,7 @@ class OlderRuns(Struct):
         default_factory=lambda: zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, GZIP_BITS)
     )
 
-    def add(self, run: Run, newest_ms: int) -> None:
+    def add_run(self, run: Run, newest_ms: int) -> None:
         """Add the next run, which is priced. ``newest_ms`` is the start of the newest one."""
         self.count += 1
         self.are_local &= run.record.launch_type == "LOCAL"
@@ -68,7 +68,7 @@ class OlderRuns(Struct):
             label = labels[key]
             yield replace(row, family=label, name=_family_unless_label(key, label))
 
-    def texts(self, labels: Mapping[FamilyKey, str]) -> Iterator[str]:
+    def json_rows(self, labels: Mapping[FamilyKey, str]) -> Iterator[str]:
         """The rows as JSON."""
         for row, (key, text) in enumerate(zip(self.keys, self._texts, strict=True)):
             label = family_text(labels[key], counts=row not in self._unconfirmed)

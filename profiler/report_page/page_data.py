@@ -13,7 +13,7 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import parse_ns
 from profiler.record.fact_list import NUMBERS
-from profiler.record.family import Month
+from profiler.record.family import MonthlyTasks
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
@@ -44,10 +44,10 @@ from profiler.runs.past_runs.schedule_notices import due_ns_of_notice, family_of
 from profiler.runs.past_runs.stack_functions import MIN_SAMPLES
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_as_json
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.sizing_rules import advice_verdict, change_words
+from profiler.sizing.sizing_rules import advice_verdict, size_words_without_saving
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
@@ -99,7 +99,7 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     price_overrides: PriceOverrides = PriceOverrides()
     on_fargate: str | None = None
     evidence: Sequence[Evidence | None] | None = None
-    months: Mapping[FamilyKey, Month] = {}
+    months: Mapping[FamilyKey, MonthlyTasks] = {}
     stacks_of: CallStacksOf = _no_call_stacks
     notices: Sequence[ScheduleNoticeLine] = ()
     max_bytes: int = MAX_BYTES
@@ -124,7 +124,7 @@ def build_page_data(
     )
     room = request.max_bytes - _END_BYTES - len(compressed_base64(start))
     texts = [to_json(run.as_json()) for run in page_runs]
-    texts += older.texts(labels)
+    texts += older.json_rows(labels)
     rows, room = texts_that_fit(texts, room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
@@ -255,7 +255,7 @@ def family_size_rows(
     evidences: Iterable[Evidence | None],
     labels: Mapping[FamilyKey, str],
     price_overrides: PriceOverrides,
-    months: Mapping[FamilyKey, Month] | None = None,
+    months: Mapping[FamilyKey, MonthlyTasks] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The object of ``recommend --json`` for each family, and what the page says of it; the most
     runs first. Amounts are not rounded, so that their sum is that of ``recommend``.
@@ -265,7 +265,7 @@ def family_size_rows(
     measured.sort(key=lambda evidence: (-evidence.outcomes.runs, evidence.family.sort_key))
     for evidence in measured:
         advice = advise_on_size(
-            evidence, Policy(), price_overrides, month=months.get(evidence.family)
+            evidence, SizePolicy(), price_overrides, month=months.get(evidence.family)
         )
         choice = advice.choice
         advised = advice_as_json(advice)
@@ -291,7 +291,7 @@ def family_size_rows(
                 "usdPerMonth": finite_or_none(advice.usd_per_month),
                 "mark": advice.monthly_amount_mark or None,
                 "verdict": advice_verdict(advice),
-                "word": change_words(advice) or None,
+                "word": size_words_without_saving(advice) or None,
                 "reasons": advised["reasons"],
                 "recommended": advised["recommended"] or {},
                 "family": labels.get(family) or family_labels([family])[family],

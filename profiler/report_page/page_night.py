@@ -31,7 +31,7 @@ class _Calendar(Struct, frozen=True, kw_only=True):
 
     has_days: bool
 
-    def newest(self, now_ns: int) -> Night:
+    def newest_night(self, now_ns: int) -> Night:
         """The last night, or today."""
         now = local_time(now_ns)
         if self.has_days:
@@ -40,12 +40,12 @@ class _Calendar(Struct, frozen=True, kw_only=True):
 
     def night_containing(self, moment_ns: int) -> Night:
         """The night, or the day, of a moment."""
-        night = self.newest(moment_ns)
+        night = self.newest_night(moment_ns)
         if moment_ns >= night.end_ns:
             return Night(day=night.day + timedelta(days=1), begins_at=night.begins_at)
         return night
 
-    def title(self, night: Night, newest: Night) -> str:
+    def night_title(self, night: Night, newest: Night) -> str:
         """What the sentence calls a night: the newest one, or one before it, or one that has
         begun since.
         """
@@ -87,7 +87,7 @@ def night_of_page(
         return None
     has_days = are_others_local and all(run.launch == "LOCAL" for run in runs)
     calendar = _Calendar(has_days=has_days)
-    newest = calendar.newest(now_ns)
+    newest = calendar.newest_night(now_ns)
     night = newest
     if not any(_began_in_night(night, began) for began in starts_ms):
         night = calendar.night_containing(max(starts_ms) * NS_PER_MS)
@@ -97,7 +97,7 @@ def night_of_page(
     outcomes = [(run.outcome, run.family) for _, run in of_tasks]
     outcomes += [(MISSED, notice.family) for notice in missed_of_night]
     texts = night_text_pieces(
-        calendar.title(night, newest),
+        calendar.night_title(night, newest),
         count_runs(outcomes),
         _cost_of_runs([run for _, run in runs_of_night]),
     )

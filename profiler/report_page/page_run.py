@@ -30,7 +30,7 @@ from profiler.record.gpu_facts import (
 )
 from profiler.record.measured import AtLeast, Number
 from profiler.record.process_rows import (
-    MeasuredProcess,
+    MeasuredProcessRow,
     displayed_process_name,
     measured_killed_rows,
     measured_rows,
@@ -52,7 +52,7 @@ from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_or_none, memory_digits
 from profiler.runs.past_runs.moments import RunMoment, find_moments, format_elapsed
-from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from profiler.runs.past_runs.verdict_sentence import VerdictSentences, verdict_of
 from profiler.runs.step_series import with_equal_steps
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import priced_record
@@ -227,7 +227,7 @@ def _size_pair(size: TaskSize) -> tuple[Number | None, Number | None] | None:
     return None if size == UNKNOWN_SIZE else (size.vcpu, size.memory_mb)
 
 
-def _verdict_texts(verdict: Verdict) -> list[str]:
+def _verdict_texts(verdict: VerdictSentences) -> list[str]:
     """The tone, the sentence, and the evidence if there is any."""
     texts = [verdict.tone, verdict.text]
     if verdict.evidence:
@@ -246,7 +246,7 @@ def _notice_text(record: Record, notice: RaisedNotice) -> str:
     return f"{notice.kind} at {format_elapsed(after_ms)}"
 
 
-def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
+def _process_rows(processes: Iterable[MeasuredProcessRow]) -> list[PageProcess]:
     rows: list[PageProcess] = []
     for measured in processes:
         process = measured.process

@@ -212,7 +212,7 @@ def _growth_since_known(counter: MonotonicCounter, total_bytes: int | None) -> i
     """The growth since the last known total, which is 0 at the start of the container."""
     if total_bytes is None:
         return None
-    growth_bytes = counter.add(total_bytes)
+    growth_bytes = counter.advance_to(total_bytes)
     return first_known(growth_bytes, total_bytes)
 
 

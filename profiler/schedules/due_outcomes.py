@@ -21,16 +21,16 @@ from profiler.record.run_outcome import explained_refusal, is_vague
 from profiler.record.units import format_duration
 from profiler.schedules.due_times import (
     ScheduleExpressionError,
-    are_times_known,
     due_times,
+    has_known_anchor,
     last_due,
 )
 from profiler.schedules.schedule_model import (
     EFFECTIVE_NS,
     SKEW_NS,
-    ClusterTasks,
     DueOutcome,
     DueTime,
+    ReadTasks,
     Schedule,
     StartedTask,
     TaskSlot,
@@ -42,7 +42,7 @@ from profiler.schedules.schedule_model import (
 KEPT_NS = 55 * 60 * NS_PER_SECOND
 FAILED_TO_START = "TaskFailedToStart"
 _MAX_CONTEXT_NS = 7 * NS_PER_DAY
-_UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
+_UNREAD = ReadTasks(problem="The tasks of its cluster were not read.")
 _NO_ANCHOR = (
     "AWS does not return when a rule was created, so the due times of its rate are unknown."
 )
@@ -72,7 +72,7 @@ class JudgedSchedule(Struct, frozen=True, kw_only=True):
 
 def judge_schedules(
     schedules: Sequence[Schedule],
-    clusters: Mapping[str, ClusterTasks],
+    clusters: Mapping[str, ReadTasks],
     *,
     now_ns: int,
     since_ns: int | None = None,
@@ -97,7 +97,7 @@ def judge_schedules(
     judged: dict[int, JudgedSchedule] = {}
     for key, places in groups.items():
         members = [schedules[place] for place in places]
-        results = judge.group(members, clusters.get(key[0], _UNREAD), tasks[key])
+        results = judge.judge_group(members, clusters.get(key[0], _UNREAD), tasks[key])
         for place, result in zip(places, results, strict=True):
             shown = result.due_times[-1:]
             if since_ns is not None:
@@ -140,8 +140,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
     since_ns: int | None
     grace_ns: int
 
-    def group(
-        self, members: Sequence[Schedule], cluster: ClusterTasks, tasks: Sequence[StartedTask]
+    def judge_group(
+        self, members: Sequence[Schedule], cluster: ReadTasks, tasks: Sequence[StartedTask]
     ) -> Iterator[JudgedSchedule]:
         """The outcomes of all due times of each schedule; ``tasks`` are those of the group, in the
         order of their creation.
@@ -185,7 +185,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
                 first_ns = self.since_ns or context_ns
             first_ns = min(first_ns, context_ns)
             dues = list(due_times(schedule, first_ns, self.now_ns + SKEW_NS + 1))
-            if not dues and not are_times_known(schedule):
+            if not dues and not has_known_anchor(schedule):
                 if is_alone:
                     dues = self._inferred_due_times(schedule, tasks)
                 if not dues:
@@ -228,7 +228,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
     def _due_time(
         self,
         slot: TaskSlot,
-        cluster: ClusterTasks,
+        cluster: ReadTasks,
         last_ends: Mapping[str, StartedTask | None],
         others: Sequence[str],
     ) -> DueTime:
@@ -247,11 +247,11 @@ class _Judge(Struct, frozen=True, kw_only=True):
         )
 
     def _outcome_without_task(
-        self, slot: TaskSlot, cluster: ClusterTasks, others: Sequence[str]
+        self, slot: TaskSlot, cluster: ReadTasks, others: Sequence[str]
     ) -> tuple[DueOutcome | None, str | None]:
         """The outcome of a due time that lacks tasks; None if those that were found decide it."""
         schedule = slot.schedule
-        kind = schedule.starts
+        kind = schedule.started_kind_words
         if slot.tasks:
             some = f"{len(slot.tasks)} of {schedule.task_count} {kind} were started."
         else:

@@ -71,7 +71,7 @@ class _Cron(Struct, frozen=True):
     years: tuple[int, ...]
     day_rules: tuple[_DayRule, ...]
 
-    def ascending(self, since: datetime) -> Iterator[datetime]:
+    def minutes_since(self, since: datetime) -> Iterator[datetime]:
         """The minutes from a local time on."""
         for year in self.years[bisect_left(self.years, since.year) :]:
             for month in self.months:
@@ -213,7 +213,7 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
         since = _local_time(since_ns, zone)
         locals_: Iterable[datetime]
         if isinstance(expression, _Cron):
-            locals_ = expression.ascending(since)
+            locals_ = expression.minutes_since(since)
         else:
             locals_ = (expression,)
         times = (due_ns for due_ns in _utc_ns_of_local_times(locals_, zone) if due_ns >= since_ns)
@@ -230,7 +230,7 @@ def may_start_again(schedule: Schedule, now_ns: int) -> bool:
     if not schedule.is_enabled:
         return False
     try:
-        return not are_times_known(schedule) or next_due(schedule, now_ns) is not None
+        return not has_known_anchor(schedule) or next_due(schedule, now_ns) is not None
     except ScheduleExpressionError:
         return True
 
@@ -250,7 +250,7 @@ def last_due(schedule: Schedule, until_ns: int) -> int | None:
     return None
 
 
-def are_times_known(schedule: Schedule) -> bool:
+def has_known_anchor(schedule: Schedule) -> bool:
     """Return False for a rate of which AWS returns neither a start nor a creation; errors as in
     due_times.
     """
@@ -337,7 +337,7 @@ def shortest_gaps_ms(schedules: Sequence[Schedule], now_ns: int) -> dict[int, fl
     starts: list[Iterator[_DueStart]] = []
     for schedule in schedules:
         try:
-            if are_times_known(schedule):
+            if has_known_anchor(schedule):
                 starts.append(_starts_ahead(schedule, now_ns))
                 continue
             placed = _starts_ahead(replace(schedule, created_ns=now_ns), now_ns)
@@ -430,7 +430,7 @@ def _tasks_a_day(schedule: Schedule, now_ns: int) -> float:
     """Counted in four weeks, or in a year if the schedule is not due every hour."""
     if isinstance(_read_expression(schedule.expression), datetime):
         return 0
-    known = schedule if are_times_known(schedule) else replace(schedule, created_ns=now_ns)
+    known = schedule if has_known_anchor(schedule) else replace(schedule, created_ns=now_ns)
     for days in (28, 364):
         due = sum(1 for _ in due_times(known, now_ns, now_ns + days * NS_PER_DAY))
         if due > days * _OFTEN_A_DAY:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND
-from profiler.schedules.schedule_model import EFFECTIVE_NS, ClusterTasks, Schedule, StartedTask
+from profiler.schedules.schedule_model import EFFECTIVE_NS, ReadTasks, Schedule, StartedTask
 
 # A schedule retries for a day at most, and a flexible window lasts a day at most.
 _KEPT_NS = 2 * NS_PER_DAY
@@ -19,11 +19,11 @@ _SETTLED_NS = 15 * 60 * NS_PER_SECOND
 class TaskMemory(Struct):
     """Adds the tasks that were read before to those that were read now."""
 
-    _clusters: dict[str, ClusterTasks] = {}
+    _clusters: dict[str, ReadTasks] = {}
 
-    def add(self, clusters: Mapping[str, ClusterTasks]) -> dict[str, ClusterTasks]:
+    def remember_tasks(self, clusters: Mapping[str, ReadTasks]) -> dict[str, ReadTasks]:
         """Remember the tasks of clusters. Returns the clusters with all tasks that are known."""
-        merged: dict[str, ClusterTasks] = {}
+        merged: dict[str, ReadTasks] = {}
         for arn, cluster in clusters.items():
             merged[arn] = _merge_readings(self._clusters.get(arn), cluster)
             if merged[arn].tasks is not None:
@@ -31,7 +31,7 @@ class TaskMemory(Struct):
         return merged
 
 
-def _merge_readings(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
+def _merge_readings(before: ReadTasks | None, now: ReadTasks) -> ReadTasks:
     """A gap of more than an hour between two readings hides tasks, so the earlier ones do not
     count then. Nor do those of a cluster that existed at the last reading, and is gone: it may have
     had others since, whenever it was first seen to be gone before it was created again.
@@ -50,7 +50,7 @@ def _merge_readings(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTa
             tasks[task.arn] = task
     for task in now.tasks:
         tasks[task.arn] = task
-    return ClusterTasks(
+    return ReadTasks(
         tasks=tuple(tasks.values()),
         read_ns=now.read_ns,
         known_since_ns=max(before.known_since_ns, oldest_ns),
@@ -62,7 +62,7 @@ class RuleMemory(Struct):
 
     _since_ns: dict[Schedule, int] = {}
 
-    def add(self, schedules: Iterable[Schedule], now_ns: int) -> None:
+    def remember_rules(self, schedules: Iterable[Schedule], now_ns: int) -> None:
         """Remember the rules that were read now. One that is not among them counts as new later."""
         since_ns: dict[Schedule, int] = {}
         for schedule in schedules:

@@ -123,7 +123,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return None if self.machine_arn is None else self.machine_arn.rpartition(":")[2]
 
     @property
-    def starts(self) -> str:
+    def started_kind_words(self) -> str:
         """What it starts, in words, in the plural."""
         if self.is_of_machine:
             return "executions"
@@ -183,7 +183,7 @@ class StartedTask(Struct, frozen=True, kw_only=True):
         return self.job_name or certain_started_by(self.started_by)
 
 
-class ClusterTasks(Struct, frozen=True, kw_only=True):
+class ReadTasks(Struct, frozen=True, kw_only=True):
     """The tasks of a cluster, or the jobs of a queue: all that stopped after ``known_since_ns`` or
     run.
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Protocol
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 
 Method = Literal["GET", "PUT", "POST"]
 Engine = Literal["elasticsearch", "opensearch"]
@@ -35,7 +35,7 @@ class ServerResponse(Struct, frozen=True, kw_only=True):
     address: str = "this address"  # for messages
 
     @property
-    def ok(self) -> bool:
+    def is_success(self) -> bool:
         return self.status // 100 == 2  # noqa: PLR2004
 
 
@@ -70,7 +70,7 @@ def detect_product(server: SearchServer) -> Product:
     if not major.isdecimal():
         raise TaskProfilerError(
             f"There is no Elasticsearch or OpenSearch at {response.address} "
-            f"({rejection(response)}): check URL and sign-in."
+            f"({rejection_text(response)}): check URL and sign-in."
         )
     engine: Engine = "elasticsearch"
     if version.get("distribution") == "opensearch":
@@ -82,23 +82,23 @@ def detect_product(server: SearchServer) -> Product:
     )
 
 
-def put(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> None:
+def put_or_raise(server: SearchServer, path: str, body: Mapping[str, Any], what: str) -> None:
     """Write a policy or a template. Raises TaskProfilerError, RejectedError."""
     check_put(server.request("PUT", path, body), what)
 
 
 def check_put(response: ServerResponse, what: str) -> None:
     """Raise TaskProfilerError, RejectedError if a policy or a template was not written."""
-    if not response.ok:
+    if not response.is_success:
         error = TaskProfilerError if response.status in NO_RIGHTS else RejectedError
-        raise error(f"The {what} was rejected ({rejection(response)}).")
+        raise error(f"The {what} was rejected ({rejection_text(response)}).")
 
 
-def rejection(response: ServerResponse) -> str:
+def rejection_text(response: ServerResponse) -> str:
     """The status and the reason of a failed request, which Amazon OpenSearch Service names
     ``message``.
     """
-    body = mapping(response.body)
+    body = mapping_or_empty(response.body)
     error = body.get("error")
     if isinstance(error, dict):
         reason = error.get("reason")
@@ -111,6 +111,6 @@ def rejection(response: ServerResponse) -> str:
 
 def version_of(response: ServerResponse) -> Mapping[str, object]:
     """What a server says of its version; nothing after a failure."""
-    if not response.ok:
+    if not response.is_success:
         return {}
-    return mapping(mapping(response.body).get("version"))
+    return mapping_or_empty(mapping_or_empty(response.body).get("version"))

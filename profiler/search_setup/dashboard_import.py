@@ -12,8 +12,8 @@ from uuid import NAMESPACE_URL, uuid5
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings
-from profiler.search_setup.cluster_requests import rejection, version_of
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list
+from profiler.search_setup.cluster_requests import rejection_text, version_of
 from profiler.search_setup.search_servers import DashboardsServer
 from profiler.search_setup.template_install import setup_folder, with_index_prefix
 
@@ -70,7 +70,7 @@ def read_version(ui: DashboardsServer) -> UiVersion:
     if not parts:
         raise TaskProfilerError(
             f"There is no Kibana or OpenSearch Dashboards at {response.address} "
-            f"({rejection(response)}): check URL and sign-in."
+            f"({rejection_text(response)}): check URL and sign-in."
         )
     return UiVersion(major=int(parts[1]), minor=int(parts[2]))
 
@@ -101,11 +101,11 @@ def existing_objects(
     response = ui.find_objects(
         [(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects]
     )
-    entries = mapping(response.body).get("saved_objects")
-    if not response.ok or not isinstance(entries, list):
+    entries = mapping_or_empty(response.body).get("saved_objects")
+    if not response.is_success or not isinstance(entries, list):
         return None
     existing = set()
-    for entry in mappings(entries):
+    for entry in mappings_in_list(entries):
         if "error" not in entry:
             existing.add((str(entry.get("type")), str(entry.get("id"))))
     return frozenset(existing)
@@ -119,14 +119,18 @@ def import_dashboards(
         json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects
     ).encode()
     response = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
-    body = mapping(response.body)
-    if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
+    body = mapping_or_empty(response.body)
+    if (
+        response.is_success
+        and body.get("success") is True
+        and body.get("successCount") == len(objects)
+    ):
         return
-    if response.ok:
+    if response.is_success:
         errors = json.dumps(body.get("errors") or "")[:1000]
         reason = f"{body.get('successCount', 0)} of {len(objects)} objects were imported {errors}"
     else:
-        reason = rejection(response)
+        reason = rejection_text(response)
         if response.status == HTTPStatus.UNPROCESSABLE_ENTITY:
             reason += "; another --flavour may fit this server"
     raise TaskProfilerError(f"The dashboards were not imported: {reason}.")

@@ -19,7 +19,13 @@ from typing import Any, Final
 
 from profiler.core.bounded_batches import batches
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count, field_at, mapping, mappings, text
+from profiler.core.json_fields import (
+    count_or_none,
+    field_at,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.text import first_names
 from profiler.search_setup.cluster_requests import (
     NO_RIGHTS,
@@ -28,7 +34,7 @@ from profiler.search_setup.cluster_requests import (
     ServerResponse,
     TemplateStep,
     check_put,
-    rejection,
+    rejection_text,
 )
 
 _ISM: Final = "/_plugins/_ism"
@@ -62,19 +68,19 @@ class LifecyclePolicy:
             self.feature = "ISM"
             self._path = f"{_ISM}/policies/{name}"
         existing = server.request("GET", self._path)
-        self._existing = mapping(existing.body) if existing.ok else {}
+        self._existing = mapping_or_empty(existing.body) if existing.is_success else {}
         # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler
         # (8, OpenSearch).
         said = str(existing.body).lower()
         is_unknown = existing.status == HTTPStatus.NOT_FOUND and "policy not found" in said
-        self.is_supported = existing.ok or is_unknown
+        self.is_supported = existing.is_success or is_unknown
         self._is_unsaid = (
             existing.status in _UNSAID or existing.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         )
         # Why it is left out, after its name.
         self.absence = ""
         if self._is_unsaid:
-            self.absence = f" ({rejection(existing)})"
+            self.absence = f" ({rejection_text(existing)})"
         elif not self.is_supported:
             self.absence = f": this server has no {self.feature}"
 
@@ -96,12 +102,12 @@ class LifecyclePolicy:
             path += f"&if_primary_term={self._existing['_primary_term']}"
         answer = self._server.request("PUT", path, body)
         if answer.status in NO_RIGHTS:
-            self.absence = f" ({rejection(answer)})"
+            self.absence = f" ({rejection_text(answer)})"
             self.is_supported = bool(self._existing)
             self._is_unsaid = not self._existing
             return
         check_put(answer, f"lifecycle policy {self.name}")
-        self._existing = {**self._existing, **mapping(answer.body)}
+        self._existing = {**self._existing, **mapping_or_empty(answer.body)}
 
     def template_settings(self, name: str) -> Mapping[str, Any]:
         """The lifecycle in the settings of an index template: this policy. If the server does not
@@ -114,18 +120,18 @@ class LifecyclePolicy:
         if not self._is_unsaid:
             return {}
         response = self._server.request("GET", f"/_index_template/{name}")
-        if not response.ok and response.status != HTTPStatus.NOT_FOUND:
+        if not response.is_success and response.status != HTTPStatus.NOT_FOUND:
             raise TaskProfilerError(
-                f"The index template {name} cannot be read ({rejection(response)}), and to replace "
-                "it could remove its lifecycle: it was not changed."
+                f"The index template {name} cannot be read ({rejection_text(response)}), and to "
+                "replace it could remove its lifecycle: it was not changed."
             )
-        for template in mappings(mapping(response.body).get("index_templates")):
+        for template in mappings_in_list(mapping_or_empty(response.body).get("index_templates")):
             if template.get("name") == name:
                 settings = field_at(template, "index_template.template.settings.index.lifecycle")
-                return mapping(settings)
+                return mapping_or_empty(settings)
         return {}
 
-    def mend(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
+    def update_indices(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
         """Let existing indices with the policy have its newest version, and be written again
         where a merge of the policy has blocked that.
         """
@@ -138,13 +144,13 @@ class LifecyclePolicy:
         listed = self._server.request(
             "GET", f"/{','.join(patterns)}/_settings/{asked}?flat_settings=true"
         )
-        if not listed.ok:
+        if not listed.is_success:
             yield self._unread_step(listed)
             return
         names = [
             name
-            for name, told in sorted(mapping(listed.body).items())
-            if not mapping(mapping(told).get("settings")).get(_ILM_POLICY)
+            for name, told in sorted(mapping_or_empty(listed.body).items())
+            if not mapping_or_empty(mapping_or_empty(told).get("settings")).get(_ILM_POLICY)
         ]
         yield from self._name_without_policy(
             names, f'PUT /NAME/_settings {{"{_ILM_POLICY}": "{self.name}"}}'
@@ -152,7 +158,7 @@ class LifecyclePolicy:
 
     def _unread_step(self, response: ServerResponse) -> TemplateStep:
         """Which policy existing indices have is not known."""
-        what = f"lifecycle policy {self.name} in existing indices ({rejection(response)})"
+        what = f"lifecycle policy {self.name} in existing indices ({rejection_text(response)})"
         return TemplateStep(what=what, done=False)
 
     def _name_without_policy(self, names: Sequence[str], request: str) -> Iterator[TemplateStep]:
@@ -166,28 +172,28 @@ class LifecyclePolicy:
         self, patterns: Sequence[str], *, dry_run: bool
     ) -> Iterator[TemplateStep]:
         explained = self._server.request("GET", f"{_ISM}/explain/{','.join(patterns)}")
-        if not explained.ok:
+        if not explained.is_success:
             yield self._unread_step(explained)
             return
         outdated: list[str] = []
         merged: list[str] = []
         without: list[str] = []
-        for name, told in sorted(mapping(explained.body).items()):
-            index = mapping(told)
+        for name, told in sorted(mapping_or_empty(explained.body).items()):
+            index = mapping_or_empty(told)
             if index and not index.get(_ISM_POLICY):
                 without.append(name)
             if index.get(_ISM_POLICY) != self.name:
                 continue
-            seq_no = count(index.get("policy_seq_no"))
+            seq_no = count_or_none(index.get("policy_seq_no"))
             if seq_no is not None and seq_no != self._existing.get("_seq_no"):
                 outdated.append(name)
-            if mapping(index.get("state")).get("name") in _MERGED_STATES:
+            if mapping_or_empty(index.get("state")).get("name") in _MERGED_STATES:
                 merged.append(name)
         for names in batches(outdated, _MAX_NAMES):
             yield self._change_policy(names, dry_run=dry_run)
         for names in batches(merged, _MAX_NAMES):
             yield from self._unblock_writes(names, dry_run=dry_run)
-        yield from self._name_failed(mapping(explained.body))
+        yield from self._name_failed(mapping_or_empty(explained.body))
         request = f'POST {_ISM}/add/NAME {{"policy_id": "{self.name}"}}'
         yield from self._name_without_policy(without, request)
 
@@ -195,11 +201,14 @@ class LifecyclePolicy:
         """Name the indices on which OpenSearch carries the policy out no more, and why."""
         reasons: dict[str, str] = {}
         for name, told in sorted(indices.items()):
-            index = mapping(told)
-            has_failed = any(mapping(index.get(part)).get("failed") is True for part in _CAN_FAIL)
+            index = mapping_or_empty(told)
+            has_failed = any(
+                mapping_or_empty(index.get(part)).get("failed") is True for part in _CAN_FAIL
+            )
             if has_failed and index.get(_ISM_POLICY) == self.name:
                 reasons[name] = (
-                    text(mapping(index.get("info")).get("message")) or "without a reason"
+                    text_or_none(mapping_or_empty(index.get("info")).get("message"))
+                    or "without a reason"
                 )
         if reasons:
             why = first_names([*dict.fromkeys(reasons.values())])
@@ -215,9 +224,9 @@ class LifecyclePolicy:
         response = self._server.request(
             "POST", f"{_ISM}/change_policy/{','.join(names)}", {"policy_id": self.name}
         )
-        failed = mapping(response.body).get("failed_indices")
-        if not response.ok:
-            return TemplateStep(what=f"{what} ({rejection(response)})", done=False)
+        failed = mapping_or_empty(response.body).get("failed_indices")
+        if not response.is_success:
+            return TemplateStep(what=f"{what} ({rejection_text(response)})", done=False)
         if failed:
             return TemplateStep(what=f"{what}: {_failure_text(failed)}", done=False)
         return TemplateStep(what=what, done=True)
@@ -232,13 +241,13 @@ class LifecyclePolicy:
         response = self._server.request(
             "GET", f"/{','.join(names)}/_settings/{asked}?flat_settings=true"
         )
-        if not response.ok:
-            what = f"the write blocks of {', '.join(names)} ({rejection(response)})"
+        if not response.is_success:
+            what = f"the write blocks of {', '.join(names)} ({rejection_text(response)})"
             yield TemplateStep(what=what, done=False)
             return
         blocked: list[str] = []
-        for name, told in sorted(mapping(response.body).items()):
-            settings = mapping(mapping(told).get("settings"))
+        for name, told in sorted(mapping_or_empty(response.body).items()):
+            settings = mapping_or_empty(mapping_or_empty(told).get("settings"))
             is_ours = with_setting is None or settings.get(with_setting) == self.name
             if settings.get(_WRITE_BLOCK_SETTING) == "true" and is_ours:
                 blocked.append(name)
@@ -249,15 +258,15 @@ class LifecyclePolicy:
                 continue
             path = f"/{','.join(some)}/_settings"
             response = self._server.request("PUT", path, {_WRITE_BLOCK_SETTING: None})
-            if not response.ok:
-                what += f" ({rejection(response)})"
-            yield TemplateStep(what=what, done=response.ok)
+            if not response.is_success:
+                what += f" ({rejection_text(response)})"
+            yield TemplateStep(what=what, done=response.is_success)
 
 
 def _failure_text(failed: object) -> str:
     """The first failure of a change of policies, and how many there are."""
     listed = failed if isinstance(failed, list) else [failed]
-    first = mapping(listed[0])
+    first = mapping_or_empty(listed[0])
     others = "" if len(listed) == 1 else f" (and {len(listed) - 1} more)"
     return f"{first.get('index_name')}: {first.get('reason')}{others}"
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from profiler.core.files import package_data_folder
 from profiler.core.index_names import DEFAULT_PREFIX, IndexKind, IndexNames, IndexPeriod
-from profiler.core.json_fields import count, field_at, mapping, mappings
+from profiler.core.json_fields import count_or_none, field_at, mapping_or_empty, mappings_in_list
 from profiler.core.search_answers import balanced_zones, zones_remedy
 from profiler.search_setup.cluster_requests import (
     Engine,
@@ -27,8 +27,8 @@ from profiler.search_setup.cluster_requests import (
     SearchServer,
     TemplateStep,
     detect_product,
-    put,
-    rejection,
+    put_or_raise,
+    rejection_text,
 )
 from profiler.search_setup.lifecycle_policy import LifecyclePolicy
 
@@ -109,7 +109,7 @@ def install_templates(
     # Before the new indices, to which OpenSearch gives the policy a moment after their creation.
     if policy.is_supported:
         patterns = [pattern for body in ours.values() for pattern in body["index_patterns"]]
-        yield from policy.mend(patterns, dry_run=dry_run)
+        yield from policy.update_indices(patterns, dry_run=dry_run)
     indices = IndexNames(prefix=prefix, period=cast("IndexPeriod", period))
     for kind in _FIRST_INDICES:
         yield from _create_index(server, indices.index_name(kind, now), dry_run=dry_run)
@@ -124,7 +124,7 @@ def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> s
     path = f"/_index_template/{name}"
     what = f"index template {name}"
     try:
-        put(server, path, body, what)
+        put_or_raise(server, path, body, what)
     except RejectedError as error:
         zones = balanced_zones(str(error))
         settings: dict[str, Any] = body["template"]["settings"]["index"]
@@ -133,7 +133,7 @@ def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> s
     else:
         return ""
     try:
-        put(server, path, body, what)
+        put_or_raise(server, path, body, what)
     except RejectedError as error:
         raise RejectedError(f"{error} {zones_remedy(zones)}") from error
     return f" without {_REPLICAS}: the cluster's default replicas fit its {zones} zones"
@@ -148,7 +148,7 @@ def _overriding_templates(
     listed = server.request("GET", "/_index_template")
     theirs = [
         template
-        for template in mappings(mapping(listed.body).get("index_templates"))
+        for template in mappings_in_list(mapping_or_empty(listed.body).get("index_templates"))
         if template.get("name") not in ours
     ]
     for name, body in ours.items():
@@ -156,7 +156,7 @@ def _overriding_templates(
         above = [
             (_priority(other), template.get("name"))
             for template in theirs
-            for other in (mapping(template.get("index_template")),)
+            for other in (mapping_or_empty(template.get("index_template")),)
             if _priority(other) > _priority(body)
             and any(fnmatchcase(index, pattern) for pattern in _patterns(other))
         ]
@@ -164,7 +164,9 @@ def _overriding_templates(
             continue
         made = server.request("POST", f"/_index_template/_simulate_index/{index}")
         present = field_at(made.body, "template.mappings")
-        if made.ok and not _has_mapping(mapping(present), body["template"]["mappings"]):
+        if made.is_success and not _has_mapping(
+            mapping_or_empty(present), body["template"]["mappings"]
+        ):
             priority, other_name = max(above, key=itemgetter(0))
             what = (
                 f"index template {name} in new indices: {other_name} with priority {priority} "
@@ -175,15 +177,15 @@ def _overriding_templates(
 
 def _has_mapping(present: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
     """Whether a mapping has the fields that are wanted, with their types."""
-    fields = mapping(present.get("properties"))
+    fields = mapping_or_empty(present.get("properties"))
     return present.get("type") == wanted.get("type") and all(
-        _has_mapping(mapping(fields.get(name)), mapping(field))
-        for name, field in mapping(wanted.get("properties")).items()
+        _has_mapping(mapping_or_empty(fields.get(name)), mapping_or_empty(field))
+        for name, field in mapping_or_empty(wanted.get("properties")).items()
     )
 
 
 def _priority(template: Mapping[str, object]) -> int:
-    return count(template.get("priority")) or 0
+    return count_or_none(template.get("priority")) or 0
 
 
 def _patterns(template: Mapping[str, object]) -> list[str]:
@@ -197,16 +199,16 @@ def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator
     The templates apply to it. Without the right to create it, they suffice. Raises RejectedError if
     the cluster's default number of replicas fits no index of ours.
     """
-    if server.request("GET", f"/{name}").ok:
+    if server.request("GET", f"/{name}").is_success:
         return
     if dry_run:
         yield TemplateStep(what=f"index {name}", done=True)
         return
     response = server.request("PUT", f"/{name}", {})
-    if response.ok:
+    if response.is_success:
         yield TemplateStep(what=f"index {name}", done=True)
     elif "resource_already_exists" not in str(response.body):  # the forwarder was faster
-        why = rejection(response)
+        why = rejection_text(response)
         zones = balanced_zones(why)
         if zones:  # of which the templates have a number of copies that fits
             raise RejectedError(f"The index {name} was refused ({why}). {zones_remedy(zones)}")

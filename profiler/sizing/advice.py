@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import first_known, known, product
 from profiler.core.text import words_if_known
 from profiler.record.device_totals import gpu_totals
-from profiler.record.family import Month
+from profiler.record.family import MonthlyTasks
 from profiler.record.gpu_sentences import gpu_advice
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
@@ -30,7 +30,7 @@ from profiler.record.units import (
     format_usd_a_month,
 )
 from profiler.sizing.advice_reasons import reason_sentences
-from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
+from profiler.sizing.choose_size import SizeDecision, SizePolicy, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import run_facts_of
@@ -45,7 +45,7 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     evidence: Evidence
     choice: SizeDecision
-    month: Month | None = None
+    month: MonthlyTasks | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -132,9 +132,9 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 def advise_on_size(
     evidence: Evidence,
-    policy: Policy,
+    policy: SizePolicy,
     price_overrides: PriceOverrides,
-    month: Month | None = None,
+    month: MonthlyTasks | None = None,
 ) -> Advice:
     """Recommend a size for a family where its latest run was.
 
@@ -159,7 +159,7 @@ def with_recommendation(
     run = run_facts_of(Report(time=time, type="task.report", record=possible))
     evidence = evidence_of_runs(run.family, [run])
     if evidence is not None:
-        advised = advise_on_size(evidence, Policy(), prices)
+        advised = advise_on_size(evidence, SizePolicy(), prices)
         size = advised.choice.size
         saving_percent = advised.choice.saving_percent
         advice = Recommendation(

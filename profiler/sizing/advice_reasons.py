@@ -9,7 +9,7 @@ from profiler.core.optional_math import all_known, difference, first_known, know
 from profiler.core.text import as_sentence, first_names, listed, words_if_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT
-from profiler.record.family import Month, MonthBasis
+from profiler.record.family import MonthBasis, MonthlyTasks
 from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.measured import AtLeast, Exactly, Measured, measured_from, scaled_number
 from profiler.record.mention_limits import (
@@ -38,7 +38,7 @@ from profiler.sizing.evidence import (
     MIN_MINUTES,
     MIN_SAMPLES,
     Evidence,
-    Needs,
+    MemoryAndCpuNeeds,
 )
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.job_rows import JobsRow
@@ -56,7 +56,7 @@ _MONTH_BASES: Mapping[MonthBasis, str] = {
 
 
 def reason_sentences(
-    evidence: Evidence, choice: SizeDecision, month: Month | None, *, brief: bool
+    evidence: Evidence, choice: SizeDecision, month: MonthlyTasks | None, *, brief: bool
 ) -> tuple[str, ...]:
     """Return the sentences, the most important first.
 
@@ -187,7 +187,9 @@ def _memory_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
         )
 
 
-def why_memory_is_not_reduced(needs: Needs, choice: SizeDecision, size: TaskSize) -> Iterator[str]:
+def why_memory_is_not_reduced(
+    needs: MemoryAndCpuNeeds, choice: SizeDecision, size: TaskSize
+) -> Iterator[str]:
     """Why a size has no less memory although less was certainly used; without full stops."""
     held = (
         _why_held_by_huge_pages(needs),
@@ -198,7 +200,9 @@ def why_memory_is_not_reduced(needs: Needs, choice: SizeDecision, size: TaskSize
     yield from known_values(held)
 
 
-def _why_held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+def _why_held_by_files(
+    needs: MemoryAndCpuNeeds, choice: SizeDecision, size: TaskSize
+) -> str | None:
     """Why a size has no less memory, if that is for mapped files alone; without a full stop."""
     files_mb = needs.mapped_files_mb
     if not files_mb or not _is_smaller_memory_enough(choice, size):
@@ -211,7 +215,7 @@ def _why_held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> st
     )
 
 
-def _why_held_by_huge_pages(needs: Needs) -> str | None:
+def _why_held_by_huge_pages(needs: MemoryAndCpuNeeds) -> str | None:
     """Why a size has no less memory than now: what was measured is not all; without a full stop."""
     if not needs.huge_pages_mb:
         return None
@@ -221,7 +225,9 @@ def _why_held_by_huge_pages(needs: Needs) -> str | None:
     )
 
 
-def _why_held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+def _why_held_by_bound(
+    needs: MemoryAndCpuNeeds, choice: SizeDecision, size: TaskSize
+) -> str | None:
     """Why a size has no less memory, if that is for what a run may have used; without a full
     stop.
     """
@@ -235,7 +241,9 @@ def _why_held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> st
     )
 
 
-def _why_held_by_containers(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+def _why_held_by_containers(
+    needs: MemoryAndCpuNeeds, choice: SizeDecision, size: TaskSize
+) -> str | None:
     """Why a size has no less memory, if that is for what its containers reserve together; without
     a full stop.
     """
@@ -414,7 +422,9 @@ def _unmeasured_limits_sentences(evidence: Evidence, choice: SizeDecision) -> It
         yield "Memory use was not measured, so the memory size stays as it is."
 
 
-def _cost_sentences(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iterator[str]:
+def _cost_sentences(
+    evidence: Evidence, choice: SizeDecision, month: MonthlyTasks | None
+) -> Iterator[str]:
     saving_percent = choice.saving_percent
     if saving_percent is None or not choice.is_other_size_better:
         if choice.is_current_size_right and evidence.outcomes.has_success:
@@ -441,7 +451,7 @@ def _cost_sentences(evidence: Evidence, choice: SizeDecision, month: Month | Non
     yield f"{change}{duration}."
 
 
-def _monthly_cost_text(usd_per_run: Measured, month: Month | None) -> str:
+def _monthly_cost_text(usd_per_run: Measured, month: MonthlyTasks | None) -> str:
     if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
@@ -460,7 +470,7 @@ def _monthly_cost_text(usd_per_run: Measured, month: Month | None) -> str:
 
 
 def _price_if_moved_sentences(
-    evidence: Evidence, choice: SizeDecision, month: Month | None
+    evidence: Evidence, choice: SizeDecision, month: MonthlyTasks | None
 ) -> Iterator[str]:
     """The cost on Fargate of a run of another place, or why it is unknown."""
     chosen = choice.chosen

@@ -37,7 +37,7 @@ MEMORY_STEP_MB = 64
 MIN_UNNEEDED_SHARE = 0.1
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class SizePolicy(Struct, frozen=True, kw_only=True):
     """The limits of a size.
 
     ``memory_margin_percent``: None for the family's own. ``faster``: a saturated task gets more
@@ -65,7 +65,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     current: TaskSize
     size: TaskSize
     is_fargate: bool
-    policy: Policy
+    policy: SizePolicy
     need: MemoryNeed
     margin: MemoryMargin = UNKNOWN_MARGIN
     needs_more_vcpu: bool = False
@@ -157,7 +157,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
 
 
 def recommend_size(
-    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides
+    evidence: Evidence, policy: SizePolicy, price_overrides: PriceOverrides
 ) -> SizeDecision:
     """Recommend a size for a family.
 
@@ -180,7 +180,7 @@ def recommend_size(
 
 
 def _decide_size(
-    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, need: MemoryNeed
+    evidence: Evidence, policy: SizePolicy, price_overrides: PriceOverrides, need: MemoryNeed
 ) -> SizeDecision:
     task = evidence.latest
     current = evidence.task_size
@@ -217,7 +217,7 @@ def _decide_size(
     return _decide_on_fargate(evidence, policy, what_if)
 
 
-def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> SizeDecision:
+def _decide_on_fargate(evidence: Evidence, policy: SizePolicy, what_if: WhatIf) -> SizeDecision:
     """The cheapest size that is enough; none after a kill at the largest memory."""
     need = what_if.need
     current = evidence.task_size
@@ -277,7 +277,7 @@ def _option_sort_key(option: SizeOption) -> tuple[float, float, float]:
     return cost, -vcpu if cost else vcpu, option.size.memory_mb
 
 
-def memory_margin_of(evidence: Evidence, policy: Policy) -> MemoryMargin:
+def memory_margin_of(evidence: Evidence, policy: SizePolicy) -> MemoryMargin:
     """The margin above the memory that a family's runs needed."""
     unknown_mb = math.inf if evidence.outcomes.out_of_memory else -math.inf
     killed_at_mb = first_known(evidence.needs.oom_size_mb, unknown_mb)
@@ -300,7 +300,7 @@ def _runs_until_next_look(evidence: Evidence, trend: Growth) -> int:
     return max(GROWTH_RUNS, min(in_time, trend.runs))
 
 
-def _memory_need(evidence: Evidence, policy: Policy, margin: MemoryMargin) -> MemoryNeed:
+def _memory_need(evidence: Evidence, policy: SizePolicy, margin: MemoryMargin) -> MemoryNeed:
     """Add the margin.
 
     The size stays if all runs failed or were too short, or a usage reached the limit unseen.

@@ -29,7 +29,7 @@ from profiler.record.cpu_wait import (
     long_cpu_wait,
     notable_cpu_wait_percent,
 )
-from profiler.record.family import Month, measured_month
+from profiler.record.family import MonthlyTasks, measured_month
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import short_processor_name
@@ -96,7 +96,7 @@ MIN_MINUTES = 10
 MIN_SAMPLES = 10
 
 
-class Outcomes(Struct, frozen=True, kw_only=True):
+class OutcomeCounts(Struct, frozen=True, kw_only=True):
     """How many runs were there, and how did they end?
 
     ``runs`` are measured tasks; ``out_of_memory_unmeasured`` and ``ignored`` are not among them.
@@ -114,7 +114,7 @@ class Outcomes(Struct, frozen=True, kw_only=True):
     last_started_at: str | None = None
 
 
-class Needs(Struct, frozen=True, kw_only=True):
+class MemoryAndCpuNeeds(Struct, frozen=True, kw_only=True):
     """How much memory and CPU did the runs need?
 
     ``required_memory_mb`` includes the other containers; ``batch_peak_mb`` and ``batch_p99_mb`` are
@@ -182,7 +182,7 @@ class UsageOfTasks(Struct, frozen=True, kw_only=True):
     window_tasks: int = 0
 
     @property
-    def tasks_in_a_month(self) -> Month | None:
+    def tasks_in_a_month(self) -> MonthlyTasks | None:
         """The tasks a month; None if the window is too short to measure them, or has few."""
         return measured_month(self.window_tasks, self.window_ns)
 
@@ -233,8 +233,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     family: FamilyKey
     latest: Record
-    outcomes: Outcomes
-    needs: Needs
+    outcomes: OutcomeCounts
+    needs: MemoryAndCpuNeeds
     usage: UsageOfTasks
     precision: MeasurementPrecision
     on_fargate: str | None = None
@@ -308,7 +308,7 @@ class FamilyRunCollector:
         # All, and those on Fargate.
         self._dropped: dict[RunsOf, tuple[ReadTaskCounts, ReadTaskCounts]] = {}
 
-    def add(
+    def add_run(
         self, report: Report, *, is_confirmed: bool = True, outcome: Outcome | None = None
     ) -> None:
         """Add the run of a final report to its family; a repeated line of the same run is
@@ -463,7 +463,7 @@ def record_with_known_size(latest: Record, newest: Record) -> Record:
     return replace(latest, task_size=newest.task_size, metrics=metrics)
 
 
-def outcomes_of(window: Sequence[RunFacts]) -> Outcomes:
+def outcomes_of(window: Sequence[RunFacts]) -> OutcomeCounts:
     """How runs ended, of which some are measured. A task is one run, however many of its containers
     have a report: its worst end counts.
     """
@@ -472,7 +472,7 @@ def outcomes_of(window: Sequence[RunFacts]) -> Outcomes:
     killed = _task_ids(run for run in window if run.outcome.ran_out_of_memory)
     failed = _task_ids(run for run in runs if run.outcome.status == "failure")
     stopped = _task_ids(run for run in runs if run.outcome.status == "stopped")
-    return Outcomes(
+    return OutcomeCounts(
         runs=len(measured_tasks),
         failed=len(failed - killed),
         stopped=len(stopped - failed - killed),
@@ -489,11 +489,11 @@ def _task_ids(runs: Iterable[RunFacts]) -> set[str]:
     return {run.record.task_id for run in runs}
 
 
-def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
+def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> MemoryAndCpuNeeds:
     """What runs needed, of which some are measured; compared with a vCPU size."""
     runs = [run for run in window if run.is_measured]
     killed = [run for run in window if run.outcome.ran_out_of_memory]
-    needs = Needs(
+    needs = MemoryAndCpuNeeds(
         required_vcpu=max_known(*(run.needed_vcpu for run in runs)),
         slowdowns=duration_factors_of_runs(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
@@ -520,7 +520,7 @@ def spread_of_runs(runs: Iterable[RunFacts]) -> NeedSpread | None:
     return spread_of_needs(needs_mb, killed_used_mb)
 
 
-def with_memory_needs_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
+def with_memory_needs_of(needs: MemoryAndCpuNeeds, runs: Iterable[RunFacts]) -> MemoryAndCpuNeeds:
     """The needs, with the memory that runs needed."""
     measured_runs = [run for run in runs if run.has_memory]
     counted = runs_that_count(measured_runs)
@@ -547,7 +547,7 @@ def with_memory_needs_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     )
 
 
-def with_needs_over_time(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
+def with_needs_over_time(needs: MemoryAndCpuNeeds, runs: Iterable[RunFacts]) -> MemoryAndCpuNeeds:
     """The needs, with those of runs in the order of time."""
     course = runs_that_count(runs)
     return replace(

@@ -101,7 +101,7 @@ def parse_price(text: str) -> float:
     return price
 
 
-class Prices(Struct, frozen=True, kw_only=True):
+class HourPrices(Struct, frozen=True, kw_only=True):
     """Prices in USD per hour of a vCPU, a GiB of memory, and a GiB of storage above the included
     20 GiB.
     """
@@ -132,7 +132,7 @@ class Prices(Struct, frozen=True, kw_only=True):
 
 # A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same
 # everywhere.
-REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
+REFERENCE_PRICES: Final = HourPrices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 
 
 def fargate_prices(
@@ -141,7 +141,7 @@ def fargate_prices(
     overrides: PriceOverrides,
     *,
     on_spot: bool = False,
-) -> Prices | None:
+) -> HourPrices | None:
     """Fargate's prices from the settings, else from the table, on Spot times a fraction; None if
     neither has them.
     """
@@ -166,7 +166,7 @@ def fargate_prices(
         PRICE_TABLE_DATE if uses_table else None,
         f"with {names}" if names else ON_DEMAND_PRICE,
     )
-    return Prices(
+    return HourPrices(
         vcpu_hour_usd=vcpu_hour_usd,
         gb_hour_usd=gb_hour_usd,
         storage_gb_hour_usd=storage_gb_hour_usd,

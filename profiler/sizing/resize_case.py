@@ -35,7 +35,7 @@ from profiler.sizing.resize_effect import (
 from profiler.sizing.run_counts import RevisionRuns, RunCounts
 from profiler.sizing.run_facts import RunFacts, runs_in_time_order
 from profiler.sizing.runs_at_size import RunsAtSize
-from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision
+from profiler.sizing.sized_revision import FamilyCircumstances, SizeBefore, SizedRevision
 from profiler.sizing.what_if import SizeOption, reserved_size_option
 from profiler.sizing.window_advice import SizeAdvice, WindowAdvice
 
@@ -74,7 +74,7 @@ class ResizeCase:
     """
 
     def __init__(
-        self, advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
+        self, advised: WindowAdvice, revision: SizedRevision, circumstances: FamilyCircumstances
     ) -> None:
         self.window = advised.window
         self.revision = revision
@@ -561,7 +561,7 @@ class MeasuredCase(ResizeCase):
 
 
 def resize_case(
-    advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
+    advised: WindowAdvice, revision: SizedRevision, circumstances: FamilyCircumstances
 ) -> ResizeCase:
     """The case of a family; a :class:`MeasuredCase` if a run at its size was measured."""
     case = ResizeCase(advised, revision, circumstances)

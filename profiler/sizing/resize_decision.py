@@ -16,8 +16,8 @@ from profiler.sizing.advice import Advice
 from profiler.sizing.advice_document import rounded_usd_per_month
 from profiler.sizing.resize_case import ChosenSize, MeasuredCase, ResizeCase, resize_case
 from profiler.sizing.resize_effect import ChangeEffect
-from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
-from profiler.sizing.sized_revision import Circumstances, SizedRevision
+from profiler.sizing.resize_policy import ResizeDecision, ResizeVerdict, ShownEvidence
+from profiler.sizing.sized_revision import FamilyCircumstances, SizedRevision
 from profiler.sizing.sizing_rules import RULES, Precondition, Rule, is_decided_by_others
 from profiler.sizing.what_if import usd_per_month
 from profiler.sizing.window_advice import WindowAdvice
@@ -25,8 +25,8 @@ from profiler.sizing.window_evidence import run_with_largest_need
 
 
 def decide_on_resize(
-    advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
-) -> Resize:
+    advised: WindowAdvice, revision: SizedRevision, circumstances: FamilyCircumstances
+) -> ResizeDecision:
     """Decide on the size of a family by a closed window of its runs."""
     case = resize_case(advised, revision, circumstances)
     decision = replace(
@@ -42,7 +42,7 @@ def decide_on_resize(
     )
 
 
-def _first_decision(case: ResizeCase, rules: Sequence[Precondition | Rule]) -> Resize:
+def _first_decision(case: ResizeCase, rules: Sequence[Precondition | Rule]) -> ResizeDecision:
     """The decision of the first rule that applies; one always does."""
     for number, rule in enumerate(rules):
         reason = rule.reason_to_act(case)
@@ -56,7 +56,9 @@ def _first_decision(case: ResizeCase, rules: Sequence[Precondition | Rule]) -> R
     raise AssertionError
 
 
-def _decision_to_leave_alone(rule: Precondition, reason: str, later: Resize) -> Resize:
+def _decision_to_leave_alone(
+    rule: Precondition, reason: str, later: ResizeDecision
+) -> ResizeDecision:
     """A family is left alone, with the size of the first later rule that applies."""
     if later.action == "revert" and rule.allows_revert:
         return later
@@ -66,8 +68,8 @@ def _decision_to_leave_alone(rule: Precondition, reason: str, later: Resize) -> 
     return replace(later, action="none", reason=reason, saving_usd_per_month=None)
 
 
-def _decision_of_rule(case: ResizeCase, rule: Precondition | Rule, reason: str) -> Resize:
-    decision = Resize(
+def _decision_of_rule(case: ResizeCase, rule: Precondition | Rule, reason: str) -> ResizeDecision:
+    decision = ResizeDecision(
         action=rule.action or "none",
         reason=reason,
         runs=case.window.deciding_counts.task_count,
@@ -84,7 +86,7 @@ def _decision_of_rule(case: ResizeCase, rule: Precondition | Rule, reason: str) 
     return replace(decision, size=chosen.size, saving_usd_per_month=saving)
 
 
-def _saving_of_size(rule: Precondition | Rule, decision: Resize) -> float | None:
+def _saving_of_size(rule: Precondition | Rule, decision: ResizeDecision) -> float | None:
     """A revert costs what the change has saved; the same size costs the same."""
     if rule.action == "resize":
         return 0

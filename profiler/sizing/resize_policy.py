@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_count
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 
 ResizeAction = Literal["resize", "revert", "keep", "none"]
 
@@ -14,7 +14,7 @@ ResizeAction = Literal["resize", "revert", "keep", "none"]
 class ResizePolicy(Struct, frozen=True, kw_only=True):
     """The limits of a change."""
 
-    size: Policy = Policy()
+    size: SizePolicy = SizePolicy()
     min_saving_percent: float = 10
     min_runs: int = 20
 
@@ -81,7 +81,7 @@ def _not_counted_sentence(count: int, what: str) -> str:
     return f"{format_count(count, what)} {verb} not count"
 
 
-class Resize(Struct, frozen=True, kw_only=True):
+class ResizeDecision(Struct, frozen=True, kw_only=True):
     """The decision on a family.
 
     ``size`` is the new one; of action ``none``, the one that would be better.

@@ -19,7 +19,7 @@ from profiler.record.units import (
     saving_words,
 )
 from profiler.sizing.advice import Advice
-from profiler.sizing.sizing_rules import change_words
+from profiler.sizing.sizing_rules import size_words_without_saving
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import Growth
 
@@ -121,7 +121,7 @@ def _advice_texts(advice: Advice, beside: str) -> Iterator[str]:
     if is_kept:
         yield f"keep {choice.current.text} {basis}"
     elif size:
-        word = change_words(advice)
+        word = size_words_without_saving(advice)
         change = f": {word}" if word else _saving_text(choice.saving_percent)
         yield f"{size}{change} {basis}"
     count = _MAX_REASONS

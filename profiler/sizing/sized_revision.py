@@ -93,7 +93,7 @@ class TargetOverride(Struct, frozen=True, kw_only=True):
         return has_room and Size(vcpu, memory_mb) in LEGAL_SIZES
 
 
-class Circumstances(Struct, frozen=True, kw_only=True):
+class FamilyCircumstances(Struct, frozen=True, kw_only=True):
     """What the account says about a family, beside its runs. By default, nothing is in the way.
 
     ``off_tag`` is the tag by which its owner forbids changes. ``intervals_ms`` are the shortest

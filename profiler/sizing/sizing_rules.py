@@ -718,7 +718,7 @@ def advice_verdict(advice: Advice) -> AdviceVerdict:
     raise AssertionError
 
 
-def change_words(advice: Advice) -> str:
+def size_words_without_saving(advice: Advice) -> str:
     """What the recommended size is for where money does not decide: ``less is enough``, or ``more
     is safer`` for a margin that no run has needed; else empty.
     """

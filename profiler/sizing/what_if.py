@@ -15,7 +15,7 @@ from profiler.record.task_needs import least_time_factor
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
-from profiler.sizing.prices import REFERENCE_PRICES, Prices
+from profiler.sizing.prices import REFERENCE_PRICES, HourPrices
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
@@ -155,7 +155,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     evidence: Evidence
     need: MemoryNeed
     max_slowdown_percent: float
-    prices: Prices | None = None
+    prices: HourPrices | None = None
 
     def option_at(self, size: Size) -> SizeOption:
         """Return the duration and the cost of the runs at this size."""

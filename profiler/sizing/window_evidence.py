@@ -11,8 +11,8 @@ from profiler.core.timestamps import format_ms
 from profiler.record.record_model import TaskSize
 from profiler.sizing.evidence import (
     Evidence,
-    Needs,
-    Outcomes,
+    MemoryAndCpuNeeds,
+    OutcomeCounts,
     UsageOfTasks,
     needs_of,
     precision_of,
@@ -82,7 +82,7 @@ def spread_of_window_needs(window: FamilyWindow) -> NeedSpread | None:
     if every is None or newest is None:
         return None
     known_needs = newest.runs
-    if not with_memory_needs_of(Needs(), deciding).has_older:
+    if not with_memory_needs_of(MemoryAndCpuNeeds(), deciding).has_older:
         known_needs = sum(runs.counts.measured_to_end_count for runs in at_sizes)
     return replace(every, median_mb=newest.median_mb, runs=known_needs)
 
@@ -96,10 +96,10 @@ def run_with_largest_need(window: FamilyWindow) -> RunFacts | None:
     return max(counted, key=lambda run: run.needed_memory_mb or 0, default=None)
 
 
-def _outcome_counts(counts: RunCounts) -> Outcomes:
+def _outcome_counts(counts: RunCounts) -> OutcomeCounts:
     measured_tasks = least_task_count(counts.measured)
     killed_unmeasured = least_task_count(counts.killed_unmeasured)
-    return Outcomes(
+    return OutcomeCounts(
         runs=measured_tasks,
         failed=counts.task_count_with("failed"),
         stopped=counts.task_count_with("stopped"),
@@ -112,7 +112,7 @@ def _outcome_counts(counts: RunCounts) -> Outcomes:
     )
 
 
-def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
+def _needs_at(runs: RunsAtSize, vcpu: float | None) -> MemoryAndCpuNeeds:
     needs = needs_of(runs.deciding_runs(), vcpu)
     factors: Factors | None = needs.slowdowns
     if vcpu is not None:
@@ -120,7 +120,7 @@ def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
     return _with_newest(replace(needs, slowdowns=factors), runs.newest.items())
 
 
-def _with_newest(needs: Needs, newest: Iterable[RunFacts]) -> Needs:
+def _with_newest(needs: MemoryAndCpuNeeds, newest: Iterable[RunFacts]) -> MemoryAndCpuNeeds:
     """The needs, with those of the newest runs in the order of time."""
     return with_needs_over_time(needs, _newest_measured_runs(newest))
 
@@ -130,17 +130,19 @@ def _newest_measured_runs(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
     return runs_in_time_order(run for run in runs if run.is_measured)[-NEWEST_RUNS:]
 
 
-def _with_memory_of_sizes(needs: Needs, at_sizes: Sequence[RunsAtSize]) -> Needs:
+def _with_memory_of_sizes(
+    needs: MemoryAndCpuNeeds, at_sizes: Sequence[RunsAtSize]
+) -> MemoryAndCpuNeeds:
     """The needs, with the memory that runs at some sizes needed."""
     deciding = chain.from_iterable(runs.deciding_runs() for runs in at_sizes)
     newest = chain.from_iterable(runs.newest.items() for runs in at_sizes)
     return _with_newest(with_memory_needs_of(needs, deciding), newest)
 
 
-def _larger_needs(needs: Needs, other: Needs) -> Needs:
+def _larger_needs(needs: MemoryAndCpuNeeds, other: MemoryAndCpuNeeds) -> MemoryAndCpuNeeds:
     """The larger needs, without those of memory."""
     slowdowns = known_values((needs.slowdowns, other.slowdowns))
-    return Needs(
+    return MemoryAndCpuNeeds(
         required_vcpu=max_known(needs.required_vcpu, other.required_vcpu),
         slowdowns=reduce(larger_factors, slowdowns) if slowdowns else None,
         vcpu_without_slowdown=max_known(needs.vcpu_without_slowdown, other.vcpu_without_slowdown),

@@ -47,14 +47,16 @@ def monitor_container(
     """The container definition of the monitor for a batch with the awslogs log driver."""
     region = request.region or default_region
     log = OwnLog(group=request.log_group, region=region, stream_prefix=request.stream_prefix)
-    batch = DefinedContainer(name=request.container, log_driver=AWSLOGS, log_options=log.options)
+    batch = DefinedContainer(
+        name=request.container, log_driver=AWSLOGS, log_options=log.log_options
+    )
     settings: dict[str, str] = {}
     if request.report_stream != "batch":
         settings[REPORT_STREAM_VARIABLE] = request.report_stream
     monitor = MonitorContainer(
         image=request.image, batch=batch, stacks=request.stacks, settings=settings
     )
-    return monitor.definition()
+    return monitor.container_definition()
 
 
 def container_text(request: ContainerRequest, container_format: ContainerFormat) -> str:

@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles, repository
+from profiler.core.container_roles import (
+    ContainerRoles,
+    TaskContainer,
+    container_roles,
+    repository_of_image,
+)
 from profiler.core.ecs_terms import (
     AWSLOGS,
     CONTAINER_VARIABLE,
@@ -17,7 +22,12 @@ from profiler.core.ecs_terms import (
     awslogs_target,
 )
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.core.json_fields import (
+    count_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.record.units import MB_PER_GB
 
 # The monitor's setting with the report's log group.
@@ -83,7 +93,7 @@ class DefinedContainer(TaskContainer, frozen=True, kw_only=True):
         """The log group that is set for a monitor's own stream, None if the report goes
         elsewhere.
         """
-        return text(self.environment.get(LOG_GROUP_VARIABLE))
+        return text_or_none(self.environment.get(LOG_GROUP_VARIABLE))
 
     @property
     def uses_gpu(self) -> bool:
@@ -97,7 +107,7 @@ class DefinedContainer(TaskContainer, frozen=True, kw_only=True):
 
 def read_containers(definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
     """The containers, in the order of the definition."""
-    return tuple(map(read_container, mappings(definition.get("containerDefinitions"))))
+    return tuple(map(read_container, mappings_in_list(definition.get("containerDefinitions"))))
 
 
 def find_monitor(
@@ -142,7 +152,7 @@ def _has_monitor_name(container: DefinedContainer) -> bool:
     build of any other name. A container that runs a batch itself may have the setting, too; the
     monitor is never essential.
     """
-    is_own_build = MONITOR_REPOSITORY in repository(container.image)
+    is_own_build = MONITOR_REPOSITORY in repository_of_image(container.image)
     runs_batch = container.essential or container.wraps_batch
     has_setting = CONTAINER_VARIABLE in container.environment and not runs_batch
     return container.name == MONITOR_NAME and (is_own_build or has_setting)
@@ -189,7 +199,7 @@ def requested_batch(containers: Sequence[DefinedContainer]) -> str | None:
     monitor = _container_named(containers, roles_of(containers).monitor)
     if monitor is None:
         return None
-    return text(monitor.environment.get(CONTAINER_VARIABLE))
+    return text_or_none(monitor.environment.get(CONTAINER_VARIABLE))
 
 
 def _container_named(
@@ -218,7 +228,7 @@ def _with_known_image(container: DefinedContainer, image: str | None) -> Defined
     """The container, whose image is known if its repository is the one of ``image``, the user's
     own for the monitor.
     """
-    if image and repository(container.image) == repository(image):
+    if image and repository_of_image(container.image) == repository_of_image(image):
         return replace(container, image=MONITOR_REPOSITORY)
     return container
 
@@ -252,8 +262,8 @@ def first_sign_of_windows(definition: Mapping[str, object]) -> str | None:
     """What says that the tasks run on Windows, in words; None: nothing does. On EC2 and on
     external instances, ``runtimePlatform`` is optional.
     """
-    platform = mapping(definition.get("runtimePlatform"))
-    system = text(platform.get("operatingSystemFamily")) or ""
+    platform = mapping_or_empty(definition.get("runtimePlatform"))
+    system = text_or_none(platform.get("operatingSystemFamily")) or ""
     if system.upper().startswith("WINDOWS"):
         return system
     shown = next(_signs_of_windows(definition), None)
@@ -262,23 +272,25 @@ def first_sign_of_windows(definition: Mapping[str, object]) -> str | None:
 
 def _signs_of_windows(definition: Mapping[str, object]) -> Iterator[str]:
     """What a definition has that tasks on Linux do not have, in words."""
-    for constraint in mappings(definition.get("placementConstraints")):
-        expression = text(constraint.get("expression")) or ""
+    for constraint in mappings_in_list(definition.get("placementConstraints")):
+        expression = text_or_none(constraint.get("expression")) or ""
         if _is_on_windows(expression):
             yield f"the placement {expression!r}"
-    volumes = [*mappings(definition.get("volumes"))]
+    volumes = [*mappings_in_list(definition.get("volumes"))]
     # The API and CloudFormation write its name differently.
     if any(_WINDOWS_VOLUME in map(str.lower, volume) for volume in volumes):
         yield "its volume of FSx for Windows File Server"
-    paths = [mapping(volume.get("host")).get("sourcePath") for volume in volumes]
-    for container in mappings(definition.get("containerDefinitions")):
-        image = text(container.get("image")) or ""
+    paths = [mapping_or_empty(volume.get("host")).get("sourcePath") for volume in volumes]
+    for container in mappings_in_list(definition.get("containerDefinitions")):
+        image = text_or_none(container.get("image")) or ""
         if _WINDOWS_IMAGE.match(image):
             yield f"the image {image}"
         paths.append(container.get("workingDirectory"))
-        paths += [mount.get("containerPath") for mount in mappings(container.get("mountPoints"))]
+        paths += [
+            mount.get("containerPath") for mount in mappings_in_list(container.get("mountPoints"))
+        ]
     for path in paths:
-        if _WITH_DRIVE.match(text(path) or ""):
+        if _WITH_DRIVE.match(text_or_none(path) or ""):
             yield f"the path {path}"
 
 
@@ -328,36 +340,39 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
 
 def read_container(raw: Mapping[str, object]) -> DefinedContainer:
     """One container definition."""
-    logs = mapping(raw.get("logConfiguration"))
-    linux = mapping(raw.get("linuxParameters"))
+    logs = mapping_or_empty(raw.get("logConfiguration"))
+    linux = mapping_or_empty(raw.get("linuxParameters"))
     return DefinedContainer(
-        name=text(raw.get("name")) or "",
-        image=text(raw.get("image")),
+        name=text_or_none(raw.get("name")) or "",
+        image=text_or_none(raw.get("image")),
         essential=raw.get("essential") is not False,  # the default is true
         firelens=isinstance(raw.get("firelensConfiguration"), dict),
-        log_driver=text(logs.get("logDriver")),
-        log_options=mapping(logs.get("options")),
-        cpu_units=count(raw.get("cpu")) or 0,
-        memory_mb=count(raw.get("memory")) or None,
-        memory_reservation_mb=count(raw.get("memoryReservation")) or None,
+        log_driver=text_or_none(logs.get("logDriver")),
+        log_options=mapping_or_empty(logs.get("options")),
+        cpu_units=count_or_none(raw.get("cpu")) or 0,
+        memory_mb=count_or_none(raw.get("memory")) or None,
+        memory_reservation_mb=count_or_none(raw.get("memoryReservation")) or None,
         requirements=frozenset(
-            str(item.get("type")) for item in mappings(raw.get("resourceRequirements"))
+            str(item.get("type")) for item in mappings_in_list(raw.get("resourceRequirements"))
         ),
         neuron_devices=_neuron_devices(linux.get("devices")),
         depends_on=tuple(
-            str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))
+            str(dependency.get("containerName"))
+            for dependency in mappings_in_list(raw.get("dependsOn"))
         ),
         command=(*_list_of_texts(raw.get("entryPoint")), *_list_of_texts(raw.get("command"))),
         environment=environment_of(raw),
-        user=text(raw.get("user")),
-        capabilities=frozenset(_list_of_texts(mapping(linux.get("capabilities")).get("add"))),
+        user=text_or_none(raw.get("user")),
+        capabilities=frozenset(
+            _list_of_texts(mapping_or_empty(linux.get("capabilities")).get("add"))
+        ),
     )
 
 
 def _neuron_devices(devices: object) -> tuple[Mapping[str, object], ...]:
     """The mapped devices of a container that are AWS's accelerators."""
     neuron_devices = []
-    for device in mappings(devices):
+    for device in mappings_in_list(devices):
         if str(device.get("hostPath")).startswith("/dev/neuron"):
             neuron_devices.append(device)
     return tuple(neuron_devices)
@@ -366,7 +381,8 @@ def _neuron_devices(devices: object) -> tuple[Mapping[str, object], ...]:
 def environment_of(container: Mapping[str, object]) -> dict[str, object]:
     """The environment variables of a container definition, by their names."""
     return {
-        str(item.get("name")): item.get("value") for item in mappings(container.get("environment"))
+        str(item.get("name")): item.get("value")
+        for item in mappings_in_list(container.get("environment"))
     }
 
 

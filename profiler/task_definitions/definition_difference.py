@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.task_definitions.monitor_changes import remove_monitor
 from profiler.task_definitions.size_changes import without_size
 
@@ -53,6 +53,8 @@ def _without_added_defaults(value: object, field: str = "") -> object:
     if isinstance(value, list):
         items_of_list = [_without_added_defaults(item) for item in value]
         if field in _NAMED:
-            return sorted(items_of_list, key=lambda item: str(mapping(item).get(_NAMED[field])))
+            return sorted(
+                items_of_list, key=lambda item: str(mapping_or_empty(item).get(_NAMED[field]))
+            )
         return items_of_list
     return value

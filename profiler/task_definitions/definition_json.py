@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import known_values
 from profiler.core.timestamps import json_moment_ns
 from profiler.record.family_owner import FamilyOwner, owner_of_definition
@@ -78,13 +78,13 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
 
     Raises TaskProfilerError.
     """
-    outer = mapping(read_json(data, source_name))
+    outer = mapping_or_empty(read_json(data, source_name))
     described = outer.get("taskDefinition")
     definition: dict[str, object] = described if isinstance(described, dict) else dict(outer)
     check_definition(definition, source_name)
-    arn = text(definition.get("taskDefinitionArn"))
+    arn = text_or_none(definition.get("taskDefinitionArn"))
     registered_ns = json_moment_ns(definition.get("registeredAt"))
-    registered_by = text(definition.get("registeredBy"))
+    registered_by = text_or_none(definition.get("registeredBy"))
     is_active = definition.get("status") in (None, "ACTIVE")
     listed = definition.get("compatibilities")
     compatibilities = listed if isinstance(listed, list) else ()
@@ -92,7 +92,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     if is_answer:  # the API rejects an empty list of tags and AWS's own tags
         definition = {name: value for name, value in definition.items() if name not in READ_ONLY}
         tags = []
-        for tag in mappings(outer.get("tags")):
+        for tag in mappings_in_list(outer.get("tags")):
             if not str(tag.get("key")).lower().startswith("aws:"):
                 tags.append(dict(tag))
         if tags:
@@ -106,7 +106,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
         registered_ns=registered_ns,
         stack=all_tags.get(_STACK_TAG),
         owner=owner_of_definition(registered_by, all_tags),
-        compatibilities=frozenset(known_values(map(text, compatibilities))),
+        compatibilities=frozenset(known_values(map(text_or_none, compatibilities))),
     )
 
 
@@ -120,7 +120,7 @@ def read_described(describe: Callable[[str], bytes], name: str) -> TaskDefinitio
 
 def tags_of(tags: object) -> Mapping[str, str]:
     """The tags of a list by their keys."""
-    return {str(tag.get("key")): str(tag.get("value")) for tag in mappings(tags)}
+    return {str(tag.get("key")): str(tag.get("value")) for tag in mappings_in_list(tags)}
 
 
 def is_job_definition(document: Mapping[str, object]) -> bool:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import read_text_file, write_atomically
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.optional_math import known
 from profiler.task_definitions.container_snippets import FREE_KEYS, camel_case, pascal_case
 from profiler.task_definitions.definition_json import (
@@ -31,7 +31,7 @@ from profiler.task_definitions.job_definitions import (
     JobDefinition,
     read_job_definition,
 )
-from profiler.task_definitions.json_yaml_edits import Edit, EditFinder, Names, with_edits
+from profiler.task_definitions.json_yaml_edits import EditFinder, MemberNames, TextEdit, with_edits
 from profiler.task_definitions.json_yaml_style import TEMPLATE_REGION, Function, TextStyle, style_of
 from profiler.task_definitions.json_yaml_tree import (
     Node,
@@ -74,7 +74,7 @@ _CONTAINER_NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
 _CONTAINER_FLAGS = ("essential", "readonlyRootFilesystem")
 # CloudFormation reads YAML 1.1, and flags in quotes.
 _FLAGS = dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "no", "off"), False)
-_TEMPLATE_NAMES = Names(lambda name: name[:1].lower() + name[1:], pascal_case, FREE_KEYS)
+_TEMPLATE_NAMES = MemberNames(lambda name: name[:1].lower() + name[1:], pascal_case, FREE_KEYS)
 # Changes a definition: (definition, the ARN of its revision, the text that is a template's Region
 # of the stack).
 ChangeDefinition: TypeAlias = Callable[
@@ -158,7 +158,7 @@ def located_definitions(data: bytes, source_name: str) -> tuple[LocatedDefinitio
             LocatedDefinition(definition=document.definition, size_lines={}, is_only_read=False),
         )
     source = _read_source(data, source_name)
-    names = _TEMPLATE_NAMES if source.is_template else Names()
+    names = _TEMPLATE_NAMES if source.is_template else MemberNames()
     located = []
     for place in source.places:
         lines = {}
@@ -200,8 +200,8 @@ def change_text(
         style=style_of(source.text, source.root, is_yaml=source.is_yaml),
         keeps_types=source.is_template,
     )
-    names = _TEMPLATE_NAMES if source.is_template else Names()
-    edits: list[Edit] = []
+    names = _TEMPLATE_NAMES if source.is_template else MemberNames()
+    edits: list[TextEdit] = []
     notes: list[str] = []
     wanted: list[object] = []
     for place in source.places:
@@ -222,7 +222,9 @@ def read_job(data: bytes, source_name: str) -> JobDefinition | None:
     root = _job_root(data, source_name)
     if root is None:
         return None
-    return read_job_definition(mapping(_plain_value(root, "", is_template=False)), source_name)
+    return read_job_definition(
+        mapping_or_empty(_plain_value(root, "", is_template=False)), source_name
+    )
 
 
 def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> ChangedText | None:
@@ -236,7 +238,7 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
         return None
     text = decoded_text(data, source_name)
     is_yaml = not _JSON.match(data)
-    document = mapping(_plain_value(root, text, is_template=False))
+    document = mapping_or_empty(_plain_value(root, text, is_template=False))
     job = read_job_definition(document, source_name)
     changed = change(job)
     style = style_of(text, root, is_yaml=is_yaml)
@@ -245,7 +247,7 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
         after = f"{style.lines(changed.definition, '')}\n".encode()
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
     finder = EditFinder(text=text, style=style)
-    edits = finder.edits(root, job.definition, changed.definition, Names())
+    edits = finder.edits(root, job.definition, changed.definition, MemberNames())
     after = encoded_like(with_edits(text, edits), data) if edits else data
     again = read_job(after, source_name)
     if again is None or again.definition != changed.definition:
@@ -336,13 +338,13 @@ def _read_source(data: bytes, source_name: str) -> _SourceText:
     root = yaml_tree(text, source_name) if is_yaml else json_tree(text, source_name)
     described = root.members.get("taskDefinition", root)
     if "containerDefinitions" in described.members:
-        definition = mapping(_plain_value(described, text, is_template=False))
+        definition = mapping_or_empty(_plain_value(described, text, is_template=False))
         check_definition(definition, source_name)
         place = _DefinitionInText(node=described, definition=definition)
         outside = None
         if described is not root:
             outside = {
-                **mapping(_plain_value(root, text, is_template=False)),
+                **mapping_or_empty(_plain_value(root, text, is_template=False)),
                 "taskDefinition": None,
             }
         return _SourceText(
@@ -352,12 +354,15 @@ def _read_source(data: bytes, source_name: str) -> _SourceText:
     places = tuple(
         _place_of_resource(logical_id, node, text) for logical_id, node in resources.items()
     )
-    rest = mapping(_plain_value(root, text, is_template=True))
+    rest = mapping_or_empty(_plain_value(root, text, is_template=True))
     for logical_id in resources:
-        resource = mapping(mapping(rest[_RESOURCES])[logical_id])
+        resource = mapping_or_empty(mapping_or_empty(rest[_RESOURCES])[logical_id])
         rest = {
             **rest,
-            _RESOURCES: {**mapping(rest[_RESOURCES]), logical_id: {**resource, "Properties": None}},
+            _RESOURCES: {
+                **mapping_or_empty(rest[_RESOURCES]),
+                logical_id: {**resource, "Properties": None},
+            },
         }
     return _SourceText(
         text=text, root=root, is_yaml=is_yaml, is_template=True, places=places, rest=rest
@@ -411,7 +416,7 @@ def _place_of_resource(logical_id: str, resource: Node, text: str) -> _Definitio
             f"{logical_id} has no list of ContainerDefinitions, or a function in its place: write "
             "the containers as a list."
         )
-    view = mapping(camel_case(_plain_value(properties, text, is_template=True)))
+    view = mapping_or_empty(camel_case(_plain_value(properties, text, is_template=True)))
     # Templates may write numbers and flags as texts, and texts as numbers.
     typed: list[object] = []
     for container in _list_or_empty(view["containerDefinitions"]):

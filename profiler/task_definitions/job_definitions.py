@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import all_known
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.definition_json import JOB_ANSWER, JOB_FORMS
@@ -33,25 +33,25 @@ class JobDefinition(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str | None:
-        return text(self.definition.get("jobDefinitionName"))
+        return text_or_none(self.definition.get("jobDefinitionName"))
 
 
-class Share(Struct, frozen=True):
+class ContainerShare(Struct, frozen=True):
     """What a container asks for: vCPUs and MiB."""
 
     vcpu: float = 0
     memory_mb: float = 0
 
-    def __add__(self, other: "Share") -> "Share":
+    def __add__(self, other: "ContainerShare") -> "ContainerShare":
         """The sum."""
-        return Share(
+        return ContainerShare(
             _without_float_error(self.vcpu + other.vcpu),
             _without_float_error(self.memory_mb + other.memory_mb),
         )
 
-    def __sub__(self, other: "Share") -> "Share":
+    def __sub__(self, other: "ContainerShare") -> "ContainerShare":
         """The difference."""
-        return Share(
+        return ContainerShare(
             _without_float_error(self.vcpu - other.vcpu),
             _without_float_error(self.memory_mb - other.memory_mb),
         )
@@ -77,7 +77,7 @@ def read_job_definition(document: Mapping[str, object], source_name: str) -> Job
     """
     definition = document
     if JOB_ANSWER in document:
-        listed = list(mappings(document[JOB_ANSWER]))
+        listed = list(mappings_in_list(document[JOB_ANSWER]))
         if len(listed) != 1:
             name = ("--job-definitions", "NAME:REVISION")
             raise TaskProfilerError(
@@ -85,10 +85,10 @@ def read_job_definition(document: Mapping[str, object], source_name: str) -> Job
                 f"'{aws_command_line('batch', 'describe-job-definitions', *name)}' prints it."
             )
         definition = listed[0]
-    arn = text(definition.get(_ARN))
+    arn = text_or_none(definition.get(_ARN))
     if arn:
         definition = {name: value for name, value in definition.items() if name not in _READ_ONLY}
-        tags = mapping(definition.get("tags"))
+        tags = mapping_or_empty(definition.get("tags"))
         own_tags = {name: tags[name] for name in tags if not name.lower().startswith("aws:")}
         if own_tags != tags:
             definition = {**definition, "tags": own_tags}
@@ -112,7 +112,7 @@ def task_properties(definition: Mapping[str, object]) -> Mapping[str, object]:
 
     Raises TaskProfilerError.
     """
-    listed = list(mappings(mapping(definition.get(ECS)).get("taskProperties")))
+    listed = list(mappings_in_list(mapping_or_empty(definition.get(ECS)).get("taskProperties")))
     containers = listed[0].get("containers") if len(listed) == 1 else None
     if (
         not isinstance(containers, list)
@@ -130,9 +130,9 @@ def container_objects(definition: Mapping[str, object]) -> Sequence[Mapping[str,
     """The containers of a definition that AWS Batch starts by ECS; empty for others."""
     form = container_form(definition)
     if form == ECS:
-        return list(mappings(task_properties(definition).get("containers")))
+        return list(mappings_in_list(task_properties(definition).get("containers")))
     if form == ONE_CONTAINER:
-        return [{**mapping(definition[ONE_CONTAINER]), "name": DEFAULT_CONTAINER}]
+        return [{**mapping_or_empty(definition[ONE_CONTAINER]), "name": DEFAULT_CONTAINER}]
     return []
 
 
@@ -141,20 +141,20 @@ def is_on_fargate(definition: Mapping[str, object]) -> bool:
     return definition.get("platformCapabilities") == ["FARGATE"]
 
 
-def share_of(container: Mapping[str, object]) -> Share | None:
+def share_of(container: Mapping[str, object]) -> ContainerShare | None:
     """What the container asks for; None unless both its VCPU and its MEMORY are numbers."""
     amounts = all_known(asked_amount(container, "VCPU"), asked_amount(container, "MEMORY"))
-    return None if amounts is None else Share(*amounts)
+    return None if amounts is None else ContainerShare(*amounts)
 
 
-def with_share(container: Mapping[str, object], share: Share) -> Mapping[str, object]:
+def with_share(container: Mapping[str, object], share: ContainerShare) -> Mapping[str, object]:
     """The container with other values of its VCPU and its MEMORY, which it has."""
     return with_amounts(container, share.vcpu, share.memory_mb)
 
 
-def total_share(containers: Sequence[Mapping[str, object]]) -> Share | None:
+def total_share(containers: Sequence[Mapping[str, object]]) -> ContainerShare | None:
     """What the containers ask for together; None if one of them does not say it."""
-    total = Share()
+    total = ContainerShare()
     for container in containers:
         share = share_of(container)
         if share is None:

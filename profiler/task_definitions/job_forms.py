@@ -13,7 +13,12 @@ from typing import Any, Final, Literal
 
 from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, CPU_UNITS, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.core.json_fields import (
+    count_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.optional_math import (
     all_known,
     first_known,
@@ -79,15 +84,15 @@ def launch_type_of_jobs(definition: Mapping[str, object]) -> str:
 
 def described_form(job: Mapping[str, object]) -> dict[str, object]:
     """A job definition of DescribeJobDefinitions, as DescribeTaskDefinition would return it."""
-    name = text(job.get("jobDefinitionName")) or ""
+    name = text_or_none(job.get("jobDefinitionName")) or ""
     defined = job_containers(job)
-    task = next(_tasks_of(job), mapping(job.get("containerProperties")))
+    task = next(_tasks_of(job), mapping_or_empty(job.get("containerProperties")))
     platforms = _as_list(job.get("platformCapabilities"))
     form: dict[str, object] = {
         "family": name,
         "containerDefinitions": list(_container_forms(defined, name)),
         "requiresCompatibilities": platforms or [EC2],
-        "runtimePlatform": mapping(task.get("runtimePlatform")),
+        "runtimePlatform": mapping_or_empty(task.get("runtimePlatform")),
         JOB: _with_each_container(_without_answers(job), _without_sizes),
         "taskDefinitionArn": job.get("jobDefinitionArn"),
         "status": job.get("status"),
@@ -95,7 +100,9 @@ def described_form(job: Mapping[str, object]) -> dict[str, object]:
     cpu_units = product(_total_if_all_known(defined, "VCPU"), CPU_UNITS)
     sizes = {"cpu": cpu_units, "memory": _total_if_all_known(defined, "MEMORY")}
     form |= {name: f"{amount:.0f}" for name, amount in known_members(sizes).items()}
-    tags = [{"key": key, "value": value} for key, value in mapping(job.get("tags")).items()]
+    tags = [
+        {"key": key, "value": value} for key, value in mapping_or_empty(job.get("tags")).items()
+    ]
     return {"taskDefinition": form, "tags": tags}
 
 
@@ -103,7 +110,7 @@ def registered_form(definition: Mapping[str, object]) -> dict[str, Any]:
     """The job definition that RegisterJobDefinition takes, with the sizes and the tags of its
     form.
     """
-    forms = list(mappings(definition.get("containerDefinitions")))
+    forms = list(mappings_in_list(definition.get("containerDefinitions")))
     sizes = [definition_size(form) for form in forms]
     if len(forms) == 1:
         sizes = [definition_size(definition)]
@@ -113,15 +120,18 @@ def registered_form(definition: Mapping[str, object]) -> dict[str, Any]:
         size = next(given)
         return with_amounts(container, size.vcpu, size.memory_mb)
 
-    job = _with_each_container(mapping(definition.get(JOB)), with_sizes)
-    tags = {str(tag.get("key")): str(tag.get("value")) for tag in mappings(definition.get("tags"))}
+    job = _with_each_container(mapping_or_empty(definition.get(JOB)), with_sizes)
+    tags = {
+        str(tag.get("key")): str(tag.get("value"))
+        for tag in mappings_in_list(definition.get("tags"))
+    }
     return {**job, "tags": tags} if tags else job
 
 
 def why_not_sized(definition: Mapping[str, object]) -> str | None:
     """Why nobody sizes jobs of this definition here, in words; None: its size is its jobs'."""
-    job = mapping(definition.get(JOB))
-    name = on_one_line(text(job.get("jobDefinitionName")) or "")
+    job = mapping_or_empty(definition.get(JOB))
+    name = on_one_line(text_or_none(job.get("jobDefinitionName")) or "")
     engine = engine_of_definition(name)
     if "eksProperties" in job:
         return "its jobs are pods on EKS, which are not measured"
@@ -152,11 +162,11 @@ def _why_unsized(definition: Mapping[str, object]) -> str | None:
 
 def repeated_kill_sentence(definition: Mapping[str, object]) -> str | None:
     """A sentence if Batch repeats a job that was killed for memory, at the same size."""
-    retry = mapping(mapping(definition.get(JOB)).get("retryStrategy"))
+    retry = mapping_or_empty(mapping_or_empty(definition.get(JOB)).get("retryStrategy"))
     attempts = retry.get("attempts")
     if not isinstance(attempts, int) or attempts <= 1:
         return None
-    for rule in mappings(retry.get("evaluateOnExit")):
+    for rule in mappings_in_list(retry.get("evaluateOnExit")):
         if all(_matches(rule.get(name), value) for name, value in _KILLED.items()):
             if str(rule.get("action")).upper() == "EXIT":
                 return None
@@ -170,14 +180,14 @@ def repeated_kill_sentence(definition: Mapping[str, object]) -> str | None:
 
 def job_timeout_ms(definition: Mapping[str, object]) -> float | None:
     """The time after which Batch stops an attempt of the definition's jobs; None without one."""
-    return attempt_timeout_ms(mapping(definition.get(JOB)))
+    return attempt_timeout_ms(mapping_or_empty(definition.get(JOB)))
 
 
 def attempt_timeout_ms(job: Mapping[str, object]) -> float | None:
     """The time after which Batch stops an attempt, by a job's definition or its submission; None
     if that sets none.
     """
-    seconds = count(mapping(job.get("timeout")).get("attemptDurationSeconds"))
+    seconds = count_or_none(mapping_or_empty(job.get("timeout")).get("attemptDurationSeconds"))
     return product(seconds, MS_PER_SECOND)
 
 
@@ -185,14 +195,14 @@ def propagates_tags(definition: Mapping[str, object]) -> bool:
     """Whether Batch gives the definition's tags to its jobs' tasks, if their submission says
     nothing else.
     """
-    return mapping(definition.get(JOB)).get("propagateTags") is True
+    return mapping_or_empty(definition.get(JOB)).get("propagateTags") is True
 
 
 def check_propagated_tags(definition: Mapping[str, object]) -> None:
     """Raise TaskProfilerError if one more tag could let jobs fail: with ``propagateTags``, Batch
     adds the definition's tags to a job's own, and ends a job that has more than 50.
     """
-    tags = list(mappings(definition.get("tags")))
+    tags = list(mappings_in_list(definition.get("tags")))
     if propagates_tags(definition) and len(tags) >= _MAX_PROPAGATED_TAGS:
         raise TaskProfilerError(
             f"its {len(tags)} tags go to its jobs (propagateTags), and Batch ends a job with more "
@@ -217,7 +227,7 @@ def job_with_size(
         "cpu": f"{vcpu * CPU_UNITS:.0f}",
         "memory": f"{math.floor(memory_mb)}",
     }
-    forms = list(mappings(definition.get("containerDefinitions")))
+    forms = list(mappings_in_list(definition.get("containerDefinitions")))
     if len(forms) == 1:
         return ChangedDefinition(definition={**definition, **wanted})
     if job_task_mb(definition, seen) > memory_mb or vcpu < least_job_vcpu(definition):
@@ -252,8 +262,10 @@ def job_with_size_of(
     """Give the definition the size of an old revision, and its containers theirs of then; None if
     it has others now.
     """
-    forms = list(mappings(definition.get("containerDefinitions")))
-    old_forms = {form.get("name"): form for form in mappings(old.get("containerDefinitions"))}
+    forms = list(mappings_in_list(definition.get("containerDefinitions")))
+    old_forms = {
+        form.get("name"): form for form in mappings_in_list(old.get("containerDefinitions"))
+    }
     if [form.get("name") for form in forms] != list(old_forms):
         return None
     containers = []
@@ -268,7 +280,7 @@ def job_task_mb(definition: Mapping[str, object], seen: SeenMemory) -> int:
     """The least memory of all containers together: what the batch needs of its own limit, beside
     what the others have. A container alone has the size itself.
     """
-    containers = seen.containers(definition)
+    containers = seen.containers_with_raised_limits(definition)
     if len(containers) <= 1:
         return 0
     batch = roles_of(containers).batch
@@ -283,7 +295,7 @@ def job_task_mb(definition: Mapping[str, object], seen: SeenMemory) -> int:
 
 def least_job_vcpu(definition: Mapping[str, object]) -> float:
     """The least vCPUs of all containers together; 0 for a container alone."""
-    forms = list(mappings(definition.get("containerDefinitions")))
+    forms = list(mappings_in_list(definition.get("containerDefinitions")))
     if len(forms) <= 1:
         return 0
     batch = roles_of(read_containers(definition)).batch
@@ -304,12 +316,15 @@ def _container_forms(
         "awslogs-stream-prefix": definition_name[:_STREAM_PREFIX_CHARS],
     }
     for container in containers:
-        logs = mapping(container.get("logConfiguration"))
+        logs = mapping_or_empty(container.get("logConfiguration"))
         if logs.get("logDriver", AWSLOGS) == AWSLOGS:
-            logs = {"logDriver": AWSLOGS, "options": own_log | {**mapping(logs.get("options"))}}
+            logs = {
+                "logDriver": AWSLOGS,
+                "options": own_log | {**mapping_or_empty(logs.get("options"))},
+            }
         form: dict[str, object] = {
             **{name: container[name] for name in _ROLE_FIELDS if name in container},
-            "name": text(container.get("name")) or _CONTAINER,
+            "name": text_or_none(container.get("name")) or _CONTAINER,
             "logConfiguration": logs,
         }
         if len(containers) > 1:
@@ -323,16 +338,16 @@ _ROLE_FIELDS: Final = ("image", "essential", "command", "environment", "dependsO
 
 
 def _tasks_of(job: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    return mappings(mapping(job.get("ecsProperties")).get("taskProperties"))
+    return mappings_in_list(mapping_or_empty(job.get("ecsProperties")).get("taskProperties"))
 
 
 def job_containers(job: Mapping[str, object]) -> list[Mapping[str, object]]:
     """The containers of a job of one node."""
     if isinstance(job.get("containerProperties"), Mapping):
-        return [mapping(job["containerProperties"])]
+        return [mapping_or_empty(job["containerProperties"])]
     containers: list[Mapping[str, object]] = []
     for task in _tasks_of(job):
-        containers += mappings(task.get("containers"))
+        containers += mappings_in_list(task.get("containers"))
     return containers
 
 
@@ -343,13 +358,18 @@ def _with_each_container(
     """The job definition with each of its containers changed."""
     changed = dict(job)
     if isinstance(job.get("containerProperties"), Mapping):
-        changed["containerProperties"] = change(mapping(job["containerProperties"]))
+        changed["containerProperties"] = change(mapping_or_empty(job["containerProperties"]))
     if isinstance(job.get("ecsProperties"), Mapping):
         tasks = []
         for task in _tasks_of(job):
-            containers = [change(container) for container in mappings(task.get("containers"))]
+            containers = [
+                change(container) for container in mappings_in_list(task.get("containers"))
+            ]
             tasks.append({**task, "containers": containers})
-        changed["ecsProperties"] = {**mapping(job["ecsProperties"]), "taskProperties": tasks}
+        changed["ecsProperties"] = {
+            **mapping_or_empty(job["ecsProperties"]),
+            "taskProperties": tasks,
+        }
     return changed
 
 
@@ -385,7 +405,7 @@ def _with_values(container: Mapping[str, object], values: Mapping[str, str]) -> 
     if "resourceRequirements" in changed:
         changed["resourceRequirements"] = [
             {**one, "value": values[str(one["type"])]} if str(one.get("type")) in values else one
-            for one in mappings(changed["resourceRequirements"])
+            for one in mappings_in_list(changed["resourceRequirements"])
         ]
     return changed
 
@@ -393,7 +413,7 @@ def _with_values(container: Mapping[str, object], values: Mapping[str, str]) -> 
 def asked_amount(container: Mapping[str, object], kind: Kind) -> float | None:
     """What a container asks for; None if it cannot be read."""
     written: object = container.get(_OLD_MEMBERS[kind])
-    for requirement in mappings(container.get("resourceRequirements")):
+    for requirement in mappings_in_list(container.get("resourceRequirements")):
         if requirement.get("type") == kind:
             written = requirement.get("value")
     found = _AMOUNT.fullmatch(str(written))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.core.command_lines import command_line, option_words
 from profiler.core.ecs_terms import MANAGED_INSTANCES
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list
 from profiler.sizing.job_rows import engine_of_definition
 from profiler.task_definitions.containers import (
     DefinedContainer,
@@ -27,8 +27,8 @@ from profiler.task_definitions.job_definitions import (
     EKS,
     NODES,
     ONE_CONTAINER,
+    ContainerShare,
     JobDefinition,
-    Share,
     container_form,
     container_objects,
     is_on_fargate,
@@ -125,7 +125,7 @@ def _task_view(definition: Mapping[str, object]) -> Mapping[str, object]:
         view.update(task_properties(definition))
         view.pop("containers")
     else:
-        view["runtimePlatform"] = mapping(definition[ONE_CONTAINER]).get("runtimePlatform")
+        view["runtimePlatform"] = mapping_or_empty(definition[ONE_CONTAINER]).get("runtimePlatform")
     view["family"] = definition.get("jobDefinitionName")
     view["containerDefinitions"] = container_objects(definition)
     return view
@@ -134,12 +134,12 @@ def _task_view(definition: Mapping[str, object]) -> Mapping[str, object]:
 def _view_of(definition: Mapping[str, object], image: str | None) -> Mapping[str, object]:
     """The view, with the monitor's label that remembers an added pidMode in place of the tag."""
     view = _task_view(definition)
-    if mapping(definition.get("tags")).get(_PID_MODE_TAG) != PID_MODE_ADDED:
+    if mapping_or_empty(definition.get("tags")).get(_PID_MODE_TAG) != PID_MODE_ADDED:
         return view
     own = find_monitor(_read_job_containers(definition), image)
     labels = {PID_MODE_LABEL: PID_MODE_ADDED}
     containers = []
-    for raw in mappings(view["containerDefinitions"]):
+    for raw in mappings_in_list(view["containerDefinitions"]):
         is_own = own is not None and raw.get("name") == own.name
         containers.append({**raw, "dockerLabels": labels} if is_own else raw)
     return {**view, "containerDefinitions": containers}
@@ -151,16 +151,19 @@ def _with_task_view(
     """The definition with ``ecsProperties`` whose task is as in the view."""
     containers = []
     is_mode_added = False
-    for raw in mappings(view["containerDefinitions"]):
-        is_mode_added |= PID_MODE_LABEL in mapping(raw.get("dockerLabels"))
+    for raw in mappings_in_list(view["containerDefinitions"]):
+        is_mode_added |= PID_MODE_LABEL in mapping_or_empty(raw.get("dockerLabels"))
         containers.append({name: value for name, value in raw.items() if name != "dockerLabels"})
     own_names = ("family", "containerDefinitions")
     properties = {name: value for name, value in view.items() if name not in own_names}
     properties["containers"] = containers
     before = task_properties(definition)
     ordered = {name: properties[name] for name in before if name in properties} | properties
-    changed = {**definition, ECS: {**mapping(definition[ECS]), "taskProperties": [ordered]}}
-    tags = {**mapping(definition.get("tags"))}
+    changed = {
+        **definition,
+        ECS: {**mapping_or_empty(definition[ECS]), "taskProperties": [ordered]},
+    }
+    tags = {**mapping_or_empty(definition.get("tags"))}
     if is_mode_added == (_PID_MODE_TAG in tags):
         return changed
     if is_mode_added:
@@ -179,9 +182,12 @@ def _with_containers(
 ) -> Mapping[str, object]:
     """The definition with other values of its containers."""
     if container_form(definition) == ECS:
-        (before,) = mappings(mapping(definition[ECS]).get("taskProperties"))
+        (before,) = mappings_in_list(mapping_or_empty(definition[ECS]).get("taskProperties"))
         changed = {**before, "containers": raw}
-        return {**definition, ECS: {**mapping(definition[ECS]), "taskProperties": [changed]}}
+        return {
+            **definition,
+            ECS: {**mapping_or_empty(definition[ECS]), "taskProperties": [changed]},
+        }
     (only,) = raw
     own = {name: value for name, value in only.items() if name != "name"}
     return {**definition, ONE_CONTAINER: own}
@@ -257,7 +263,7 @@ def _with_legal_sum(
             "it first."
         )
     taken = after - before
-    if taken == Share():
+    if taken == ContainerShare():
         return changed, ()
     containers = []
     note = ""
@@ -265,17 +271,19 @@ def _with_legal_sum(
         if raw.get("name") == batch:
             containers.append(_with_lowered_share(raw, taken, before))
             old, new = share_of(raw), share_of(containers[-1])
-            note = _share_note(batch, old or Share(), new or Share(), before, taken)
+            note = _share_note(
+                batch, old or ContainerShare(), new or ContainerShare(), before, taken
+            )
         else:
             containers.append(raw)
     return _with_containers(changed, containers), (note, _override_note(batch, taken))
 
 
 def _with_lowered_share(
-    raw: Mapping[str, object], taken: Share, total: Share
+    raw: Mapping[str, object], taken: ContainerShare, total: ContainerShare
 ) -> Mapping[str, object]:
     """The batch's container with less. Raises TaskProfilerError if too little is left for it."""
-    left = (share_of(raw) or Share()) - taken
+    left = (share_of(raw) or ContainerShare()) - taken
     if left.vcpu < LEAST_VCPU or left.memory_mb < LEAST_MB:
         raise TaskProfilerError(
             f"Of {total.text}, no share is left for the monitor, which takes {taken.text} from the "
@@ -284,7 +292,13 @@ def _with_lowered_share(
     return with_share(raw, left)
 
 
-def _share_note(batch: str, old: Share, new: Share, total: Share, taken: Share) -> str:
+def _share_note(
+    batch: str,
+    old: ContainerShare,
+    new: ContainerShare,
+    total: ContainerShare,
+    taken: ContainerShare,
+) -> str:
     return (
         f"The container {batch!r} is lowered from {old.text} to {new.text}, because on Fargate the "
         f"sum of all containers is the job's size ({total.text}), and the monitor takes "
@@ -292,7 +306,7 @@ def _share_note(batch: str, old: Share, new: Share, total: Share, taken: Share) 
     )
 
 
-def _override_note(batch: str, taken: Share) -> str:
+def _override_note(batch: str, taken: ContainerShare) -> str:
     return (
         f"Whoever submits jobs with ecsPropertiesOverride must name the container ({batch!r}) from "
         f"now on, and leave {taken.text} to the monitor where it sets VCPU or MEMORY."
@@ -311,7 +325,7 @@ def _without_monitor(
         )
     removed = remove_monitor(_view_of(definition, image), image)
     changed = _with_task_view(definition, removed.definition)
-    given = Share()
+    given = ContainerShare()
     for raw in container_objects(definition):
         if raw.get("name") == monitor.name and is_on_fargate(definition):
             given = share_of(raw) or given
@@ -320,7 +334,7 @@ def _without_monitor(
     for raw in container_objects(changed):
         share = share_of(raw)
         is_batch = is_monitor_for(monitor, str(raw.get("name")))
-        if share is None or not is_batch or given == Share():
+        if share is None or not is_batch or given == ContainerShare():
             raised.append(raw)
             continue
         raised.append(with_share(raw, share + given))
@@ -328,7 +342,7 @@ def _without_monitor(
             f"The container {raw.get('name')!r} is raised from {share.text} to "
             f"{(share + given).text}: it gets the monitor's share."
         )
-        given = Share()
+        given = ContainerShare()
     return _with_containers(changed, raised), tuple(notes)
 
 

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.task_definitions.json_yaml_style import Function, TextStyle, column
 from profiler.task_definitions.json_yaml_tree import Child, Node
 
 _DASH = re.compile(r"^[ ]*-(?=\s)", re.MULTILINE)
 
 
-class Edit(NamedTuple):
+class TextEdit(NamedTuple):
     """Replaces a part of the text."""
 
     start: int
@@ -23,7 +23,7 @@ class Edit(NamedTuple):
     text: str
 
 
-class Names(NamedTuple):
+class MemberNames(NamedTuple):
     """How a text names the members of a definition.
 
     Members of ``free`` mappings keep their names.
@@ -33,12 +33,12 @@ class Names(NamedTuple):
     write: Callable[[object], object] = lambda value: value
     free: frozenset[str] = frozenset()
 
-    def inside(self, name: str) -> "Names":
+    def inside(self, name: str) -> "MemberNames":
         """The names in the value of a member."""
-        return Names() if name in self.free else self
+        return MemberNames() if name in self.free else self
 
 
-def with_edits(text: str, edits: Iterable[Edit], start: int = 0, end: int | None = None) -> str:
+def with_edits(text: str, edits: Iterable[TextEdit], start: int = 0, end: int | None = None) -> str:
     """A part of the text with the edits. Of two edits at one place, an insertion is the first."""
     parts: list[str] = []
     at = start
@@ -58,7 +58,9 @@ class EditFinder(Struct, frozen=True, kw_only=True):
     style: TextStyle
     keeps_types: bool = False
 
-    def edits(self, node: Node, before: object, after: object, names: Names) -> list[Edit]:
+    def edits(
+        self, node: Node, before: object, after: object, names: MemberNames
+    ) -> list[TextEdit]:
         """The edits that change the value of the node from ``before`` to ``after``."""
         if before == after:
             return []
@@ -73,8 +75,12 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         return inner_edits
 
     def _edits_in_mapping(
-        self, node: Node, before: Mapping[str, object], after: Mapping[str, object], names: Names
-    ) -> list[Edit] | None:
+        self,
+        node: Node,
+        before: Mapping[str, object],
+        after: Mapping[str, object],
+        names: MemberNames,
+    ) -> list[TextEdit] | None:
         """The edits, None if nothing of the mapping is kept."""
         children = [(names.read(child.key), child) for child in node.children]
         kept = [child for name, child in children if name in after or name not in before]
@@ -91,7 +97,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
                     inner = names.inside(name)
                     edits += self.edits(previous.node, before.get(name), value, inner)
             elif is_changed:
-                ((key, written),) = mapping(names.write({name: value})).items()
+                ((key, written),) = mapping_or_empty(names.write({name: value})).items()
                 entry = partial(self._entry_text, node, key, written)
                 edits.append(self._inserted(node, previous, kept[0], entry))
         return edits + list(self._removals(node, kept))
@@ -114,8 +120,8 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         return f"- {self.style.lines(value, (margin or '') + '  ')}"
 
     def _edits_in_sequence(
-        self, node: Node, before: Sequence[object], after: Sequence[object], names: Names
-    ) -> list[Edit] | None:
+        self, node: Node, before: Sequence[object], after: Sequence[object], names: MemberNames
+    ) -> list[TextEdit] | None:
         """The edits, None if nothing of the list is kept.
 
         Functions are always kept; a moved item keeps its text.
@@ -129,7 +135,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
                 kept.append(child)
         if not kept:
             return None
-        edits: list[Edit] = []
+        edits: list[TextEdit] = []
         last_in_place = -1
         for at, source in enumerate(sources):
             if source in in_place:
@@ -152,7 +158,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         return edits + list(self._removals(node, kept))
 
     def _moved_text(
-        self, parent: Node, child: Child, changes: Sequence[Edit], _margin: str | None
+        self, parent: Node, child: Child, changes: Sequence[TextEdit], _margin: str | None
     ) -> str:
         """The text of an item that moves to another place of its list, with its changes."""
         if parent.is_flow:
@@ -161,7 +167,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
 
     def _inserted(
         self, parent: Node, previous: Child | None, first: Child, write: Callable[[str | None], str]
-    ) -> Edit:
+    ) -> TextEdit:
         """Insert after a child, or before ``first``.
 
         ``write`` gets the margin of the lines, None for one line.
@@ -171,9 +177,9 @@ class EditFinder(Struct, frozen=True, kw_only=True):
             start = self._entry_start(parent, first)
             margin = " " * column(self.text, start)
             if previous is None:
-                return Edit(start, start, write(margin) + self.style.newline + margin)
+                return TextEdit(start, start, write(margin) + self.style.newline + margin)
             at = self._line_end(previous.end)
-            return Edit(at, at, self.style.newline + margin + write(margin))
+            return TextEdit(at, at, self.style.newline + margin + write(margin))
         gap = self._space_after_comma(parent)
         has_lines = "\n" in gap
         if parent.kind == "sequence" and neighbour.node.children:
@@ -185,8 +191,8 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         else:
             written = write(self._margin(neighbour.end))
         if previous is None:
-            return Edit(first.start, first.start, f"{written},{gap}")
-        return Edit(previous.end, previous.end, f",{gap}{written}")
+            return TextEdit(first.start, first.start, f"{written},{gap}")
+        return TextEdit(previous.end, previous.end, f",{gap}{written}")
 
     def _margin(self, at: int) -> str:
         """The space at the start of the line."""
@@ -206,7 +212,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
             return " "
         return gap
 
-    def _removals(self, parent: Node, kept: Sequence[Child]) -> Iterator[Edit]:
+    def _removals(self, parent: Node, kept: Sequence[Child]) -> Iterator[TextEdit]:
         """Removes the other children: with the comma before them in brackets, with their lines in
         a block, or up to the next child.
         """
@@ -218,15 +224,15 @@ class EditFinder(Struct, frozen=True, kw_only=True):
             start = self._entry_start(parent, child)
             line_start = self.text.rfind("\n", 0, start) + 1
             if parent.is_flow and is_after_kept:
-                yield Edit(parent.children[index - 1].end, child.end, "")
+                yield TextEdit(parent.children[index - 1].end, child.end, "")
             elif not parent.is_flow and line_start and not self.text[line_start:start].strip():
                 previous_end = line_start - 1
                 if self.text[:previous_end].endswith("\r"):
                     previous_end -= 1
-                yield Edit(previous_end, self._line_end(child.end), "")
+                yield TextEdit(previous_end, self._line_end(child.end), "")
             elif index + 1 < len(parent.children):
                 following = parent.children[index + 1]
-                yield Edit(start, self._entry_start(parent, following), "")
+                yield TextEdit(start, self._entry_start(parent, following), "")
 
     def _entry_start(self, parent: Node, child: Child) -> int:
         """Where a child starts: with the key, or with the dash of a block."""
@@ -243,11 +249,11 @@ class EditFinder(Struct, frozen=True, kw_only=True):
             return child.start
         return dash.end() - 1
 
-    def _replacement(self, node: Node, value: object) -> Edit:
+    def _replacement(self, node: Node, value: object) -> TextEdit:
         """The edit that writes a new value in the place of the node."""
         old = self.text[node.start : node.end]
         written = self._in_same_form(node, old, self._with_type_of(node, value))
-        return Edit(node.start, node.end, written if old else f" {written}")
+        return TextEdit(node.start, node.end, written if old else f" {written}")
 
     def _with_type_of(self, node: Node, value: object) -> object:
         """The value as a text or a number, as the node has it, if types are kept."""

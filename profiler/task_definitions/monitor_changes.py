@@ -19,7 +19,7 @@ from profiler.core.ecs_terms import (
     arn_region,
 )
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import known
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
@@ -294,7 +294,7 @@ def _with_new_monitor(
     batch = find_batch(containers, options.container)
     _check_container_count(containers)
     monitor = _monitor(definition, containers, batch, options, image=image)
-    own = monitor.definition()
+    own = monitor.container_definition()
     notes = [*_memory_notes(definition, containers, monitor.memory_mb), *_log_notes(batch, monitor)]
     if batch.uses_neuron and not batch.neuron_devices:
         notes.append(
@@ -332,16 +332,16 @@ def _monitor(
     is_log_known = True
     for container in _raw_containers(definition):
         if container.get("name") == batch.name:
-            log = mapping(container.get("logConfiguration"))
+            log = mapping_or_empty(container.get("logConfiguration"))
             is_log_known = not isinstance(log.get("options"), Function)
     default_driver = AWSLOGS if options.is_of_job else None
     is_awslogs = (batch.log_driver or default_driver) == AWSLOGS
     if options.log_group or not is_awslogs or not is_log_known:
-        default_group = _own_log_group_name(text(definition.get("family")) or batch.name)
+        default_group = _own_log_group_name(text_or_none(definition.get("family")) or batch.name)
         own_log = OwnLog(
             group=options.log_group or (BATCH_LOG_GROUP if options.is_of_job else default_group),
-            region=text(batch.log_options.get("awslogs-region")) or options.region,
-            stream_prefix=text(batch.log_options.get("awslogs-stream-prefix"))
+            region=text_or_none(batch.log_options.get("awslogs-region")) or options.region,
+            stream_prefix=text_or_none(batch.log_options.get("awslogs-stream-prefix"))
             or DEFAULT_STREAM_PREFIX,
             is_requested=bool(options.log_group),
         )
@@ -362,7 +362,7 @@ def _own_log_group_name(family: str) -> str:
 
 
 def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    return mappings(definition.get("containerDefinitions"))
+    return mappings_in_list(definition.get("containerDefinitions"))
 
 
 def _with_shared_pids(added: ChangedDefinition) -> ChangedDefinition:
@@ -382,7 +382,10 @@ def _with_shared_pids(added: ChangedDefinition) -> ChangedDefinition:
     *others, own = _raw_containers(added.definition)  # the monitor is the last one
     labelled = {
         **own,
-        "dockerLabels": {**mapping(own.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED},
+        "dockerLabels": {
+            **mapping_or_empty(own.get("dockerLabels")),
+            PID_MODE_LABEL: PID_MODE_ADDED,
+        },
     }
     return replace(
         added,
@@ -416,7 +419,10 @@ def unreachable_notes(
 
 def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
     """Why the monitor may not start: its image is not known to contain the task's architecture."""
-    architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture")) or ""
+    architecture = (
+        text_or_none(mapping_or_empty(definition.get("runtimePlatform")).get("cpuArchitecture"))
+        or ""
+    )
     if architecture.upper() == "ARM64" and "arm64" not in image:
         yield (
             f"The task runs on ARM64, and the image {image} is not known to contain it: build the "
@@ -499,7 +505,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
             _without_dependency_on(monitor.name, container) for container in raw
         ],
     }
-    if mapping(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
+    if mapping_or_empty(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
         changed.pop("pidMode", None)
     left = tuple(container for container in containers if container is not monitor)
     return ChangedDefinition(
@@ -508,7 +514,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
 
 
 def _without_dependency_on(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:
-    dependencies = list(mappings(container.get("dependsOn")))
+    dependencies = list(mappings_in_list(container.get("dependsOn")))
     left = [dependency for dependency in dependencies if dependency.get("containerName") != monitor]
     if left == dependencies:
         return container

@@ -18,7 +18,12 @@ from profiler.core.ecs_terms import (
     MONITOR_RESERVATION_MB,
     arn_part,
 )
-from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.core.json_fields import (
+    count_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.optional_math import known_members
 from profiler.core.version import __version__
 from profiler.task_definitions.containers import (
@@ -64,7 +69,7 @@ class OwnLog(Struct, frozen=True, kw_only=True):
     is_requested: bool = False
 
     @property
-    def options(self) -> Mapping[str, object]:
+    def log_options(self) -> Mapping[str, object]:
         options = {
             "awslogs-group": self.group,
             "awslogs-region": self.region,
@@ -121,9 +126,9 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             return self.own_log.is_requested or not self.is_of_job
         return self.batch.log_driver == AWSLOGS
 
-    def definition(self) -> Mapping[str, object]:
+    def container_definition(self) -> Mapping[str, object]:
         """The container definition, as RegisterTaskDefinition, or AWS Batch, takes it."""
-        variables = self._variables()
+        variables = self._environment_variables()
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
             "image": self.image,
@@ -139,7 +144,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         if self.is_root:
             definition["linuxParameters"] = self._linux_parameters()
         if self.has_log_configuration:
-            options = self.own_log.options if self.own_log.group else self.batch.log_options
+            options = self.own_log.log_options if self.own_log.group else self.batch.log_options
             definition["logConfiguration"] = {
                 "logDriver": AWSLOGS,
                 "options": _one_line_options(options),
@@ -154,7 +159,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "resourceRequirements": [{"type": kind, "value": size[kind]} for kind in size],
         }
 
-    def _variables(self) -> Mapping[str, str]:
+    def _environment_variables(self) -> Mapping[str, str]:
         variables = {CONTAINER_VARIABLE: self.batch.name}
         if self.own_log.group:
             variables[LOG_GROUP_VARIABLE] = self.own_log.group
@@ -214,7 +219,7 @@ def upgrade_container(
         kept_fields |= {"essential", "dependsOn"}
     changed = {**container}
     notes: list[str] = []
-    for field, added_today in present.definition().items():
+    for field, added_today in present.container_definition().items():
         if field in kept_fields:
             continue
         old = container.get(field)
@@ -242,24 +247,28 @@ def _upgraded_value(
         case "dependsOn":
             new = _with_dependencies(old, added_today, present.batch.name)
         case "environment":
-            new = _with_variables(list(mappings(old)), list(mappings(added_today)), present)
+            new = _with_variables(
+                list(mappings_in_list(old)), list(mappings_in_list(added_today)), present
+            )
         case "linuxParameters":
-            new = _with_access(mapping(old), mapping(added_today))
+            new = _with_access(mapping_or_empty(old), mapping_or_empty(added_today))
         case "logConfiguration":
-            new = _upgraded_log(container, mapping(old), mapping(added_today), present)
+            new = _upgraded_log(
+                container, mapping_or_empty(old), mapping_or_empty(added_today), present
+            )
         case "user":
             new = added_today if present.is_root and old not in ROOT_USERS else old
     return new
 
 
 def _larger_number(old: object, new: object) -> object:
-    return new if (count(old) or 0) < (count(new) or 0) else old
+    return new if (count_or_none(old) or 0) < (count_or_none(new) or 0) else old
 
 
 def _with_dependencies(old: object, new: object, batch: str) -> object:
     """The owner's dependencies, of which the one on the batch is the monitor's."""
-    dependencies = list(mappings(old))
-    (start,) = mappings(new)
+    dependencies = list(mappings_in_list(old))
+    (start,) = mappings_in_list(new)
     if start in dependencies:
         return old
     others = [item for item in dependencies if item.get("containerName") != batch]
@@ -286,8 +295,10 @@ def _with_variables(
 
 def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
     """The owner's ``linuxParameters`` with the monitor's capabilities and devices."""
-    capabilities = mapping(old.get("capabilities"))
-    added = _with_new_items(capabilities.get("add"), mapping(new.get("capabilities")).get("add"))
+    capabilities = mapping_or_empty(old.get("capabilities"))
+    added = _with_new_items(
+        capabilities.get("add"), mapping_or_empty(new.get("capabilities")).get("add")
+    )
     devices = _with_new_items(old.get("devices"), new.get("devices"))
     changed: dict[str, object] = {**old, "capabilities": {**capabilities, "add": added}}
     if devices:
@@ -313,11 +324,11 @@ def _upgraded_log(
     not arrive by it.
     """
     own_log = present.own_log
-    options = mapping(old.get("options"))
+    options = mapping_or_empty(old.get("options"))
     if own_log.group:
         is_awslogs = old.get("logDriver") == AWSLOGS
         if own_log.is_requested:
-            arrives = is_awslogs and text(options.get("awslogs-group")) == own_log.group
+            arrives = is_awslogs and text_or_none(options.get("awslogs-group")) == own_log.group
         else:
             arrives = is_awslogs or "TASK_PROFILER_LOG_STREAM" in environment_of(container)
         if not arrives:
@@ -352,6 +363,6 @@ def _difference_texts(old: object, new: object) -> list[str]:
     removed = [item for item in old if item not in new]
     names = []
     for item in added or removed:
-        fields = mapping(item)
+        fields = mapping_or_empty(item)
         names.append(str(fields.get("name") or fields.get("containerName") or item))
     return names

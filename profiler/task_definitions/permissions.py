@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mappings, text
+from profiler.core.json_fields import mappings_in_list, text_or_none
 from profiler.core.text import listed_and_more
 from profiler.task_definitions.containers import DefinedContainer, calls_cloudwatch_logs, log_target
 from profiler.task_definitions.definition_json import ChangedDefinition
@@ -52,7 +52,7 @@ def streams_of_container(container: DefinedContainer, revision_arn: str) -> str 
     awslogs.
     """
     target = log_target(container)
-    prefix = text(container.log_options.get("awslogs-stream-prefix"))
+    prefix = text_or_none(container.log_options.get("awslogs-stream-prefix"))
     if target.group is None:
         return None
     stream = f"{prefix}/{container.name}/*" if prefix else "*"
@@ -86,11 +86,11 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
     prefixes: tuple[str, ...] = ()
 
     @property
-    def suffices(self) -> bool:
+    def is_sufficient(self) -> bool:
         return self.document is None
 
     @property
-    def note(self) -> str | None:
+    def prefix_sentence(self) -> str | None:
         """The sentence about the prefixes, if there are any."""
         if not self.prefixes:
             return None
@@ -125,7 +125,7 @@ def planned_policy(
         return RolePolicy(role=role, streams=streams)
 
     def document(resources: Iterable[str]) -> Mapping[str, object]:
-        (new,) = mappings(report_policy(resources)["Statement"])
+        (new,) = mappings_in_list(report_policy(resources)["Statement"])
         changed = [*statements]
         if own is None:
             changed.append(new)
@@ -185,10 +185,10 @@ def iam_policy_length(document: Mapping[str, object]) -> int:
 
 def statements_of(document: Mapping[str, object] | None) -> list[Mapping[str, object]]:
     """The statements of a policy. IAM accepts a single one without a list."""
-    return list(mappings(values_of_field((document or {}).get("Statement"))))
+    return list(mappings_in_list(values_of_field((document or {}).get("Statement"))))
 
 
-def concerns(statement: Mapping[str, object], action: str) -> bool:
+def is_about_action(statement: Mapping[str, object], action: str) -> bool:
     """Whether a statement is about the action.
 
     Patterns ignore case; ``NotAction`` has all actions but its own.
@@ -198,7 +198,9 @@ def concerns(statement: Mapping[str, object], action: str) -> bool:
     return any(fnmatchcase(action.lower(), pattern) for pattern in patterns) == (field == "Action")
 
 
-def covers(statement: Mapping[str, object], resource: str) -> Literal["yes", "no", "unknown"]:
+def covers_resource(
+    statement: Mapping[str, object], resource: str
+) -> Literal["yes", "no", "unknown"]:
     """Whether a statement is about the resource, which may end in ``*``.
 
     The values of variables are unknown, and so is whether a refused part of a pattern is met: that

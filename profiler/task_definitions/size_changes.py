@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import CPU_UNITS
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mappings
+from profiler.core.json_fields import mappings_in_list
 from profiler.core.optional_math import first_known, known, known_members, product
 from profiler.record.record_model import TaskSize
 from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, TAG_PREFIX
@@ -41,7 +41,9 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
     held_mb: Mapping[str, float] = {}
     killed_mb: Mapping[str, float] = {}
 
-    def containers(self, definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
+    def containers_with_raised_limits(
+        self, definition: Mapping[str, object]
+    ) -> tuple[DefinedContainer, ...]:
         """The containers, with raised limits where a run was killed at one."""
         return tuple(map(self._with_needed_limit, read_containers(definition)))
 
@@ -73,7 +75,7 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
 
         The monitor keeps its reservation and its limit.
         """
-        containers = self.containers(definition)
+        containers = self.containers_with_raised_limits(definition)
         own = roles_of(containers).monitor
         reserved_mb = 0
         largest_limit_mb = 0
@@ -115,7 +117,7 @@ def with_size(
             changes[name] |= limits_mb
     containers = []
     notes = []
-    for container in mappings(definition.get("containerDefinitions")):
+    for container in mappings_in_list(definition.get("containerDefinitions")):
         container_changes = changes[str(container.get("name") or "")]
         containers.append({**container, **container_changes})
         for field, value in container_changes.items():
@@ -182,7 +184,7 @@ def _memory_changes(
     definition: Mapping[str, object], memory_mb: int, seen: SeenMemory
 ) -> Iterator[tuple[str, dict[str, int]]]:
     """The limits and reservations that change, by the container's name."""
-    containers = seen.containers(definition)
+    containers = seen.containers_with_raised_limits(definition)
     own = roles_of(containers).monitor
     reserved: dict[str, int] = {}
     least: dict[str, int] = {}
@@ -276,10 +278,10 @@ def with_size_of(
     there.
     """
     old_limits = {}
-    for container in mappings(old.get("containerDefinitions")):
+    for container in mappings_in_list(old.get("containerDefinitions")):
         old_limits[container.get("name")] = _with_only_members(container, CONTAINER_SIZES)
     containers = []
-    for container in mappings(definition.get("containerDefinitions")):
+    for container in mappings_in_list(definition.get("containerDefinitions")):
         limits = old_limits.get(
             container.get("name"), _with_only_members(container, CONTAINER_SIZES)
         )
@@ -315,10 +317,10 @@ def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
     about a size.
     """
     containers = []
-    for container in mappings(definition.get("containerDefinitions")):
+    for container in mappings_in_list(definition.get("containerDefinitions")):
         containers.append(_without_members(container, CONTAINER_SIZES))
     tags = []
-    for tag in mappings(definition.get("tags")):
+    for tag in mappings_in_list(definition.get("tags")):
         if not str(tag.get("key")).startswith(TAG_PREFIX):
             tags.append(tag)
     return {
@@ -336,7 +338,7 @@ def without_size_tags(definition: Mapping[str, object]) -> Mapping[str, object]:
 def _tags_without(
     definition: Mapping[str, object], keys: Collection[str]
 ) -> list[Mapping[str, object]]:
-    return [tag for tag in mappings(definition.get("tags")) if tag.get("key") not in keys]
+    return [tag for tag in mappings_in_list(definition.get("tags")) if tag.get("key") not in keys]
 
 
 def _without_members(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:

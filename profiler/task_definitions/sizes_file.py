@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import CPU_UNITS
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list
 from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import rounded_number
@@ -41,20 +41,23 @@ class SizesFile(Struct, frozen=True, kw_only=True):
         """The file with other sizes of a family. What else the family's member has is kept."""
         member = self.members.get(family, {})
         changed = {**member, **sizes, _WHY: why}
-        containers = {**mapping(member.get(_CONTAINERS))}
-        for name, fields in mapping(sizes.get(_CONTAINERS)).items():
-            containers[name] = {**mapping(containers.get(name)), **mapping(fields)}
+        containers = {**mapping_or_empty(member.get(_CONTAINERS))}
+        for name, fields in mapping_or_empty(sizes.get(_CONTAINERS)).items():
+            containers[name] = {
+                **mapping_or_empty(containers.get(name)),
+                **mapping_or_empty(fields),
+            }
         if containers:
             changed[_CONTAINERS] = containers
         return SizesFile(members={**self.members, family: changed})
 
-    def has(self, family: str, sizes: Mapping[str, object]) -> bool:
+    def has_sizes(self, family: str, sizes: Mapping[str, object]) -> bool:
         """Whether the file has these sizes of a family already."""
         same = self.with_size(family, sizes, why="").members[family]
         return {**same, _WHY: None} == {**self.members.get(family, {}), _WHY: None}
 
     @property
-    def content(self) -> bytes:
+    def file_content(self) -> bytes:
         """The file, in the order of the families' names."""
         text = json.dumps(self.members, indent=2, sort_keys=True, ensure_ascii=False)
         return f"{text}\n".encode(errors="surrogatepass")  # as it was read
@@ -66,7 +69,7 @@ def read_sizes(data: bytes, source_name: str) -> SizesFile:
     if not isinstance(value, dict):
         raise _not_sizes_error(source_name, "it is no object")
     for family, member in value.items():
-        sizes = [mapping(member).get(name) for name in (_CPU, _MEMORY)]
+        sizes = [mapping_or_empty(member).get(name) for name in (_CPU, _MEMORY)]
         if not all(type(size) is int and size > 0 for size in sizes):
             raise _not_sizes_error(source_name, f"{family!r} has no whole numbers cpu and memory")
     return SizesFile(members=value)
@@ -106,8 +109,8 @@ def _changed_containers(
     """The sizes of containers that differ, by the container's name and the field's."""
     changed: dict[str, dict[str, object]] = {}
     pairs = zip(
-        mappings(before.get("containerDefinitions")),
-        mappings(after.get("containerDefinitions")),
+        mappings_in_list(before.get("containerDefinitions")),
+        mappings_in_list(after.get("containerDefinitions")),
         strict=True,
     )
     for old, new in pairs:

@@ -37,7 +37,7 @@ class WrittenSize(Struct, frozen=True, kw_only=True):
     lines: Mapping[str, int]
     unnamed: str | None = None
 
-    def hints(self, sized: Mapping[str, object]) -> Iterator[str]:
+    def edit_hints(self, sized: Mapping[str, object]) -> Iterator[str]:
         """Where to write the size of another definition, if it is a plain number there."""
         for name in _SIZES:
             present = self.definition.get(name)

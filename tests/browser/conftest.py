@@ -21,7 +21,7 @@ from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.prerequisites import skip_or_fail
 from tests.runs import lines
-from tools.example_runs import runs
+from tools.example_runs import generate_runs
 from tools.waiting import LIMIT_SECONDS
 
 LIMIT_MS = 1000 * LIMIT_SECONDS
@@ -123,7 +123,7 @@ def filled_history(count: int, max_points: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="task-profiler-") as folder:
         file = Path(folder) / "history.sqlite3"
         store = HistoryStore(file, FakeClock())
-        for report, points in runs(count, max_points=max_points):
+        for report, points in generate_runs(count, max_points=max_points):
             store.add_run(encode(report), report, msgspec.json.encode(points), max_runs=count)
         yield file
 

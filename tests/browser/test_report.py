@@ -27,7 +27,7 @@ from tests.browser.conftest import (
 from tests.report_page import INJECTIONS
 from tests.runs import lines
 from tests.runs import report as sized_run
-from tools.example_runs import runs
+from tools.example_runs import generate_runs
 
 pytestmark = pytest.mark.browser
 # At the first cell of the morning screen: the tables of a print.
@@ -41,7 +41,7 @@ PRINT_EARLY = """new MutationObserver((_, observer) => {
 
 def test_the_overview_is_drawn_without_the_chart_library(opened: Opener, dashboard: Path) -> None:
     tab = opened(dashboard)
-    families = {report.record.family for report, _ in runs(RUNS, max_points=300)}
+    families = {report.record.family for report, _ in generate_runs(RUNS, max_points=300)}
     assert tab.locator("#morning tbody tr").count() == len(families)
     assert tab.locator("#morning td.count").count() == 7, "nights"
     assert tab.locator("#morning a").count() > 5 * len(families)

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from profiler.cli.app import group
-from profiler.cli.json_lines import JSON_LINES, schema_of
+from profiler.cli.json_lines import JSON_LINES, schema_of_command_lines
 from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRunDetail
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import Cause
@@ -64,7 +64,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoAccount]:
 
 def check(words: str, output: str) -> list[Any]:
     """The lines of a command, which are valid and have no field that the schema lacks."""
-    schema = schema_of(words)
+    schema = schema_of_command_lines(words)
     validator = Draft202012Validator(schema)
     documents = [json.loads(line) for line in output.splitlines()]
     assert documents
@@ -246,7 +246,7 @@ def test_the_plan_that_the_skill_proposes_has_its_fields_and_differs_from_the_ad
 def test_the_record_has_the_fields_that_the_skill_names() -> None:
     named = re.findall(r"`record\.([\w.]+)`", (ROOT / SKILL).read_text())
     assert len(named) > 5
-    parts = schema_of("history")["$defs"]
+    parts = schema_of_command_lines("history")["$defs"]
     for path in named:
         part = parts["Record"]
         for name in path.split("."):

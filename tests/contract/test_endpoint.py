@@ -75,10 +75,10 @@ def test_one_connection_serves_all_requests_even_after_an_error(server: Server) 
         **{f"/v4/x/{status}": says(status, b"{}") for status in (301, 500, 503)},
     }
     source = endpoint(server.url + "/v4/x/")
-    assert source.get("") == b"own"
+    assert source.get_body("") == b"own"
     for status in (301, 500, 503):
-        assert reason(source.get(f"/{status}")) == f"/{status} answered HTTP {status}"
-    assert [source.get("/task") for _ in range(3)] == [b"task"] * 3
+        assert reason(source.get_body(f"/{status}")) == f"/{status} answered HTTP {status}"
+    assert [source.get_body("/task") for _ in range(3)] == [b"task"] * 3
     assert len(server.connections) == 1
 
 
@@ -89,9 +89,9 @@ def test_a_dropped_connection_is_a_reason_and_the_next_request_works(server: Ser
 
     server.answers = {"/task": drop}
     source = endpoint(server.url)
-    assert "cannot be read" in reason(source.get("/task"))
+    assert "cannot be read" in reason(source.get_body("/task"))
     server.answers = {"/task": says(200, b"back")}
-    assert source.get("/task") == b"back"
+    assert source.get_body("/task") == b"back"
 
 
 def test_a_connection_that_was_closed_while_idle_is_opened_anew(server: Server) -> None:
@@ -101,7 +101,7 @@ def test_a_connection_that_was_closed_while_idle_is_opened_anew(server: Server) 
 
     server.answers = {"/task": then_close}
     source = endpoint(server.url)
-    assert [source.get("/task") for _ in range(3)] == [b"own"] * 3
+    assert [source.get_body("/task") for _ in range(3)] == [b"own"] * 3
     assert len(server.connections) == 3
 
 
@@ -114,12 +114,12 @@ def test_an_address_that_is_none_is_a_reason() -> None:
         "http://[::1/v4",
         "ftp://x/v4",
     ):
-        assert reason(endpoint(address).get("/task")) == "/task cannot be read: ValueError"
+        assert reason(endpoint(address).get_body("/task")) == "/task cannot be read: ValueError"
 
 
 def test_silence_is_a_timeout(server: Server) -> None:
     server.answers = {"/task": lambda _: server.closed.wait(LIMIT_SECONDS)}
-    result = endpoint(server.url).get("/task", max_seconds=0.05)
+    result = endpoint(server.url).get_body("/task", max_seconds=0.05)
     assert result == Unavailable("/task did not answer within 0.05 s", timed_out=True)
 
 
@@ -152,7 +152,7 @@ def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
     clock = FakeClock()
     impatient: Any = Impatient(clock, after_seconds)
     source = HttpEndpoint(server.url, 5, clock, impatient)
-    result = source.get("/task", max_seconds)
+    result = source.get_body("/task", max_seconds)
     source.close()
     assert clock.now_ns == seconds(given_up_after)
     assert reason(result) == f"/task did not answer within {given_up_after:g} s"
@@ -178,7 +178,7 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str) -> None:
     results: list[bytes | Unavailable] = []
     source = endpoint(server.url)
     reader = threading.Thread(
-        target=lambda: results.append(source.get("/task", max_seconds=0.1)), daemon=True
+        target=lambda: results.append(source.get_body("/task", max_seconds=0.1)), daemon=True
     )
     reader.start()
     reader.join(LIMIT_SECONDS)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_log_groups import open_pages
+from profiler.cli.wiring.open_log_groups import page_reader
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.line_trust import AccountTrust, TrustedGroups
@@ -177,7 +177,7 @@ def test_log_groups(aws: FakeAws) -> None:
         open_client = open_clients(None, None)
         trust = AccountTrust(groups=TrustedGroups(globs=("/ecs/*",)))
         groups = matching_log_groups(open_client, ("/ecs/jobs", "/ecs/[jo]*r"))
-        source = LogGroupRuns(open_pages(open_client), groups, NOW_NS, trust=trust)
+        source = LogGroupRuns(page_reader(open_client), groups, NOW_NS, trust=trust)
         check_source(source)
     limit, unreadable = source.notes
     assert limit.startswith("/ecs/jobs, /ecs/other: only the last 30 days were read")

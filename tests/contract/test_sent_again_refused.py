@@ -16,7 +16,7 @@ from typing import Any, get_args
 import pytest
 
 from profiler.aws_account.replay import RedriveProgress
-from profiler.aws_account.replay import redrive as redrive_queue
+from profiler.aws_account.replay import redrive_events as redrive_queue
 from profiler.cli.replay_command import replay
 from profiler.cli.setup.setup_commands import redrive
 from profiler.core.errors import TaskProfilerError

@@ -12,12 +12,16 @@ from botocore.stub import Stubber
 
 from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
 from profiler.aws_account.setup.group_filters import (
-    Delivery,
+    FilterDelivery,
     FilterPlan,
     GroupFilters,
     GroupSelection,
 )
-from profiler.cli.setup.deployment_output import DeploymentOutput, deploy, remove
+from profiler.cli.setup.deployment_output import (
+    DeploymentOutput,
+    delete_forwarder,
+    deploy_forwarder,
+)
 from profiler.core.errors import TaskProfilerError
 from tests.aws_proxy import AwsProxy
 from tests.fake_cloudformation import STACK_ID as PLAYED_ID
@@ -113,7 +117,7 @@ def update(account: Account, before: dict[str, str], **settings: str) -> int:
         return cloudformation if service == "cloudformation" else account.client(service)
 
     request = DeploymentRequest(zip_file=str(account.zip), settings=settings)
-    return deploy(request, client, None, APPLY)
+    return deploy_forwarder(request, client, None, APPLY)
 
 
 def test_a_pattern_of_many_log_groups_is_planned_with_each_group(account: Account) -> None:
@@ -198,7 +202,7 @@ def test_a_filter_that_cloudformation_removes_is_put_again(
 
     monkeypatch.setattr(cloudformation, "execute_change_set", execute)
     assert (
-        deploy(
+        deploy_forwarder(
             DeploymentRequest(zip_file=str(deployed.zip)),
             lambda service: cloudformation if service == "cloudformation" else client(service),
             None,
@@ -305,8 +309,10 @@ def test_what_somebody_puts_after_the_plan_is_neither_replaced_nor_deleted(
     for name in (gone, left):
         put_filter(account, name, FILTER)
     filters = GroupFilters(STACK, account.client, pytest.fail)
-    delivery = Delivery(pattern="", destination_arn=FUNCTION)
-    plan = filters.plan(GroupSelection(groups=(changed, free, taken)), (gone, left), delivery)
+    delivery = FilterDelivery(pattern="", destination_arn=FUNCTION)
+    plan = filters.plan_filters(
+        GroupSelection(groups=(changed, free, taken)), (gone, left), delivery
+    )
     assert (plan.put, plan.delete) == ((changed, free, taken), (gone, left))
     logs = account.aws.client("logs")
     for name in (gone, left):
@@ -439,7 +445,7 @@ def test_a_filter_waits_until_the_rights_of_a_new_stack_count(
             stub.add_response("put_subscription_filter", {})
         found = GroupFilters(STACK, lambda _service: logs, pytest.fail).carry_out(
             FilterPlan(name=FILTER, put=("/ecs/a",)),
-            Delivery(pattern="", destination_arn=OTHER, role_arn="arn:aws:iam::1:role/logs"),
+            FilterDelivery(pattern="", destination_arn=OTHER, role_arn="arn:aws:iam::1:role/logs"),
             clock,
             str,
         )
@@ -519,7 +525,7 @@ def test_a_stack_that_could_not_be_made_is_deleted(
         {"LogGroups": "/ecs/*"}, StackStatus="ROLLBACK_COMPLETE", StackId=PLAYED_ID
     )
     cloudformation.happens = [[of_stack("DELETE_COMPLETE")]]
-    remove(
+    delete_forwarder(
         STACK,
         lambda service: cloudformation if service == "cloudformation" else account.client(service),
         APPLY,
@@ -529,7 +535,7 @@ def test_a_stack_that_could_not_be_made_is_deleted(
 
 def test_two_runs_at_once_do_no_harm(deployed: Account) -> None:
     filters = GroupFilters(STACK, deployed.client, pytest.fail)
-    plan = filters.plan(GroupSelection(), ["/ecs/*"], None)
+    plan = filters.plan_filters(GroupSelection(), ["/ecs/*"], None)
     assert plan.delete == MANY
     for _ in range(2):
         assert filters.carry_out(plan, None, FakeClock(), str) == ()

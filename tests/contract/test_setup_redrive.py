@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.replay import RedriveProgress, redrive
+from profiler.aws_account.replay import RedriveProgress, redrive_events
 from profiler.cli.setup.setup_commands import redrive as redrive_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
@@ -94,7 +94,7 @@ def again(
 ) -> tuple[int, list[str]]:
     clients: dict[str, Any] = {"sqs": boto3.client("sqs"), "lambda": functions}
     done = RedriveProgress()
-    redrive(clients.__getitem__, queue, function, done, now_ms=now_ms)
+    redrive_events(clients.__getitem__, queue, function, done, now_ms=now_ms)
     return done.sent, [*done.refused.values()]
 
 

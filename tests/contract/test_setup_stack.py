@@ -14,7 +14,12 @@ import profiler
 from profiler.aws_account.setup.change_sets import StackChanger
 from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest, ForwarderDeployment
 from profiler.aws_account.setup.forwarder_secrets import store_secret
-from profiler.cli.setup.deployment_output import DeploymentOutput, ForwarderCluster, deploy, remove
+from profiler.cli.setup.deployment_output import (
+    DeploymentOutput,
+    ForwarderCluster,
+    delete_forwarder,
+    deploy_forwarder,
+)
 from profiler.core.errors import TaskProfilerError
 from tests.aws_proxy import AwsProxy
 from tests.fake_batch import FakeBatch
@@ -340,7 +345,7 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     cloudformation.change_set_pages = [
         {"Status": "FAILED", "StatusReason": "No updates are to be performed."}
     ]
-    deploy(request, client, None, APPLY)
+    deploy_forwarder(request, client, None, APPLY)
     assert capfd.readouterr().out.splitlines()[-2:] == [
         "created: secret tp/slack",
         "The stack tp is up to date: nothing changed.",
@@ -359,7 +364,7 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     ]
     outputs = [{"OutputKey": "Url", "OutputValue": "https://x"}]
     cloudformation.stack = {**(cloudformation.stack or {}), "Outputs": outputs}
-    deploy(request, client, None, APPLY)
+    deploy_forwarder(request, client, None, APPLY)
     assert capfd.readouterr().out.splitlines() == [
         "ACTION  RESOURCE  TYPE                  REPLACEMENT",
         "Modify  Table     AWS::DynamoDB::Table  possible",
@@ -393,7 +398,7 @@ def test_what_ends_before_the_change_set_is_applied_leaves_none(
 
     monkeypatch.setattr(f"profiler.aws_account.setup.{call}", end)
     with pytest.raises(ends):
-        deploy(DeploymentRequest(zip_file=str(account.zip)), account.client, None, APPLY)
+        deploy_forwarder(DeploymentRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert account.stacks() == []
     assert "goes on" not in capfd.readouterr().err
 
@@ -406,7 +411,7 @@ def test_the_first_indices_have_the_prefix_and_the_period_that_the_functions_use
     parameters = ("IndexPeriod=day", "IndexPrefix=jobs")
     request = DeploymentRequest(zip_file=str(account.zip), settings=settings, parameters=parameters)
     cluster = ForwarderCluster(search.url, requests.Session())
-    deploy(request, account.client, cluster, APPLY)
+    deploy_forwarder(request, account.client, cluster, APPLY)
     indices = [path for path in search.put if not path.startswith("/_")]
     assert {re.sub(r"^/jobs-\w+-\d{4}\.\d\d\.\d\d$", "", path) for path in indices} == {""}
     assert any(path.startswith("/_index_template/jobs-reports") for path in search.put)
@@ -440,12 +445,12 @@ def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(
     cloudformation = FakeCloudFormation(
         stack={"StackStatus": "REVIEW_IN_PROGRESS"}, happens=happens
     )
-    remove("tp", cloudformation, PLAN)
+    delete_forwarder("tp", cloudformation, PLAN)
     printed = capfd.readouterr().out
     assert "would delete the stack tp in eu-west-1 (REVIEW_IN_PROGRESS)\n" in printed
     assert "queues" not in printed  # it has none
     assert cloudformation.calls("DeleteStack") == []
-    remove("tp", cloudformation, APPLY)
+    delete_forwarder("tp", cloudformation, APPLY)
     assert "The stack tp in eu-west-1 is deleted." in capfd.readouterr().out
     assert len(cloudformation.calls("DeleteStack")) == 1
 
@@ -459,7 +464,7 @@ def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Accou
     )
     assert account.setup(*given, "--parameter", "LogGroups=").returncode == 0
     request = DeploymentRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
-    deploy(request, account.client, None, APPLY)
+    deploy_forwarder(request, account.client, None, APPLY)
     done = account.setup("--slack-failure-webhook", WEBHOOK)
     assert done.returncode == 1
     assert (
@@ -483,7 +488,7 @@ def test_the_clusters_product_is_a_setting_unless_a_parameter_sets_it(
         request = DeploymentRequest(
             zip_file=str(account.zip), settings=settings, parameters=parameters
         )
-        deploy(request, account.client, cluster, PLAN)
+        deploy_forwarder(request, account.client, cluster, PLAN)
         assert f"  SearchEngine={engine}\n" in capfd.readouterr().out
 
 
@@ -527,7 +532,7 @@ def test_what_cannot_be_subscribed_is_named_before_anything_is_made(
             "Subscribe": subscribe,
         }
         request = DeploymentRequest(zip_file=str(account.zip), settings=settings)
-        deploy(
+        deploy_forwarder(
             request,
             lambda service: logs if service == "logs" else account.client(service),
             None,
@@ -629,7 +634,7 @@ def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
         "profiler.aws_account.setup.change_sets.StackChanger._wait_for_end", interrupt
     )
     with pytest.raises(KeyboardInterrupt):
-        deploy(DeploymentRequest(zip_file=str(account.zip)), account.client, None, APPLY)
+        deploy_forwarder(DeploymentRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert (
         "CloudFormation goes on with the stack task-profiler: repeat the command later"
         in capfd.readouterr().err

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.policy_verdicts import Question, statement_effects
+from profiler.aws_account.policy_verdicts import PolicyQuestion, statement_effects
 from profiler.aws_account.report_paths import ReportPathReader
 from tools.moto_server import FakeAws, fake_aws
 
@@ -118,7 +118,9 @@ def allowed(aws: FakeAws, role: str) -> list[str]:
     words = {"allowed": "yes", "unknown": "unknown", "denied": "no", "denied by policy": "no"}
     return [
         words[
-            statement_effects(policies, Question(action="ecs:RunTask", resource=revision)).verdict
+            statement_effects(
+                policies, PolicyQuestion(action="ecs:RunTask", resource=revision)
+            ).verdict
         ]
         for revision in (PRESENT, NEW)
     ]

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     file = SizesFile()
     for family, sizes in WRITTEN.items():
         file = file.with_size(family, sizes, why='saves 50 %; ${file("/x")} "quoted"')
-    (tmp_path / "sizes.json").write_bytes(file.content)
+    (tmp_path / "sizes.json").write_bytes(file.file_content)
     return tmp_path
 
 

@@ -46,7 +46,7 @@ def counts_memory() -> bool:
     """Whether a control group can be made here that counts memory."""
     own = make_command_cgroup(read_own_cgroups(), os.getpid(), "probe")
     try:
-        return own.memory() is not None
+        return own.read_memory() is not None
     finally:
         own.remove(time.sleep)
 
@@ -105,7 +105,7 @@ def limited_group(limit_mib: int, name: str = "") -> Iterator[Path]:
     """A control group of version 1 below the own one, with so much memory; a process enters it by
     :func:`entering`.
     """
-    place = read_own_cgroups().location("memory")
+    place = read_own_cgroups().location_in("memory")
     if place is None:
         pytest.skip("needs version 1 of the memory controller")
     group = Path(place.folder, name or f"test-limited-{os.getpid()}")

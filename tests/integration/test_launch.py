@@ -153,13 +153,13 @@ def fail(*_, **__):
 for owner in (RunSampler, RunSession):
     if hasattr(owner, sys.argv[1]):
         setattr(owner, sys.argv[1], fail)
-looked, look = sys.argv[2], RunSampler.look
+looked, look = sys.argv[2], RunSampler.look_if_due
 
 def noted_look(*words, **named):
     open(looked, "w").close()
     return look(*words, **named)
 
-RunSampler.look = noted_look
+RunSampler.look_if_due = noted_look
 del sys.argv[1:3]
 main()
 """
@@ -168,9 +168,9 @@ main()
 @pytest.mark.parametrize(
     ("defective", "said"),
     [
-        ("look", "The profiler failed (MemoryError)"),
-        ("finish", "The profiler failed (MemoryError)"),
-        ("lines", "The run was not reported (MemoryError())"),
+        ("look_if_due", "The profiler failed (MemoryError)"),
+        ("add_final_counters", "The profiler failed (MemoryError)"),
+        ("record_and_printed_lines", "The run was not reported (MemoryError())"),
     ],
 )
 def test_a_defect_of_the_profiler_changes_no_exit_code(
@@ -189,7 +189,7 @@ def test_a_defect_of_the_profiler_changes_no_exit_code(
     assert done.returncode == 7, done.stderr
     assert done.stdout == "end\n"
     assert said in done.stderr
-    if defective != "lines":
+    if defective != "record_and_printed_lines":
         record = report_of(done.stderr.encode()).record
         assert record.exit_code == 7
         assert present(record.metrics.duration_ms) >= 100

@@ -262,7 +262,7 @@ def test_java_needs_its_heap_once(run_as: _RunAs, sleeper: tuple[str, ...], coll
 
 def test_a_kill_far_below_the_limit_is_not_for_memory(program: str, place: Path) -> None:
     """The RSS is 300 MiB in a group of 320."""
-    above = read_own_cgroups().location("memory")
+    above = read_own_cgroups().location_in("memory")
     if above is None:
         pytest.skip("needs version 1 of the memory controller")
     group = Path(above.folder, f"test-page-counts-once-{os.getpid()}")

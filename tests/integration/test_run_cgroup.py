@@ -44,7 +44,7 @@ def _can_be_made() -> tuple[bool, bool]:
     """Whether a group can be made here that counts CPU, and one that counts memory."""
     own = make_command_cgroup(read_own_cgroups(), os.getpid(), "probe")
     try:
-        return own.has_cpu_accounting, own.memory() is not None
+        return own.has_cpu_accounting, own.read_memory() is not None
     finally:
         own.remove(time.sleep)
 
@@ -64,7 +64,7 @@ _needs_mounts = pytest.mark.skipif(
 
 def _left_over() -> list[Path]:
     cgroups = read_own_cgroups()
-    places = filter(None, map(cgroups.location, ("memory", "cpuacct", "")))
+    places = filter(None, map(cgroups.location_in, ("memory", "cpuacct", "")))
     return [group for place in places for group in Path(place.folder).glob("task-profiler-*")]
 
 
@@ -119,8 +119,8 @@ _IGNORES = (
     "range(8):\n    if os.fork() == 0:\n        end = time.process_time() + 0.15\n        while "
     "time.process_time() < end: pass\n        os._exit(0)\ntry: os.wait()\nexcept "
     "ChildProcessError: pass\nfrom profiler.readers.cgroup.hierarchy import GroupCounters, "
-    "read_own_cgroups\ngroups = read_own_cgroups()\ngroup = groups.location('cpuacct') or "
-    "groups.location('')\ncounters = GroupCounters(None, group.folder, is_v1=group.hierarchy == "
+    "read_own_cgroups\ngroups = read_own_cgroups()\ngroup = groups.location_in('cpuacct') or "
+    "groups.location_in('')\ncounters = GroupCounters(None, group.folder, is_v1=group.hierarchy == "
     "'cpuacct')\nprint(time.process_time(), counters.cpu_ns() / 1e9, flush=True)\nos._exit(0)\n"
 )
 
@@ -228,13 +228,13 @@ def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) 
 @_needs_memory
 def test_a_child_killed_for_memory_is_known(tmp_path: Path) -> None:
     """The command limits a group below its own, as a batch system does; its child dies there."""
-    place = read_own_cgroups().location("memory")
+    place = read_own_cgroups().location_in("memory")
     if place is None:
         pytest.skip("needs version 1 of the memory controller")
     program = (
         "import os, subprocess\nfrom pathlib import Path\n"
         "from profiler.readers.cgroup.hierarchy import read_own_cgroups\n"
-        "group = Path(read_own_cgroups().location('memory').folder)\n"
+        "group = Path(read_own_cgroups().location_in('memory').folder)\n"
         "assert group.name.startswith('task-profiler-'), group\n"
         f"(group / 'memory.limit_in_bytes').write_text('{64 * _MIB}')\n"
         "subprocess.run(['sh', '-c', 'exec " + PYTHON + ' -c "x = bytearray(2**28)"' + "'])\n"

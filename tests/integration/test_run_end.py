@@ -237,7 +237,7 @@ def _run_with_a_defect(**environment: str) -> dict[str, Any]:
     """A run whose profiler fails in its first look."""
     program = (
         "from profiler.cli import main\nfrom profiler.local_run.sampler import RunSampler\n"
-        "RunSampler.look = None\nmain()"
+        "RunSampler.look_if_due = None\nmain()"
     )
     words = (sys.executable, "-c", program, "run", "--json", "--no-history", "--", "sleep", "0.1")
     done = subprocess.run(

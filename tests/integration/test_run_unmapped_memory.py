@@ -277,7 +277,7 @@ def _apart() -> Iterator[Sequence[str]]:
     """The beginning of a command in a group of its own, if that counts memory by itself: in the
     tests' group, another test may make shared memory, too.
     """
-    if read_own_cgroups().location("memory") is None:
+    if read_own_cgroups().location_in("memory") is None:
         yield ()
         return
     with limited_group(512) as group:

@@ -270,8 +270,8 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
     for second in range(40):
         sample = ContainerSample(read_ns=second * NS_PER_SECOND, cpu_ns=0)
         profile.moments.add_usage(sample, ResourceLimits(), second * NS_PER_SECOND)
-    profile.add([stacks], 40 * NS_PER_SECOND)
-    known = profile.record("py-spy")
+    profile.add_dumps([stacks], 40 * NS_PER_SECOND)
+    known = profile.stacks_of_run("py-spy")
     (moment,) = present(known).moments
     own = {
         text.partition(" ")[0]
@@ -282,7 +282,7 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
     frames = frames_of_moment(moment)
     assert frames[-1].file == "click/termui.py"
     assert what_ran_text(frames) == f"load_orders → {frames[-1].name}"
-    assert profile.own_files(profile.folded.steps(None)) == ("code/load.py", "job.py")
+    assert profile.own_files(profile.folded.steps_of_run(None)) == ("code/load.py", "job.py")
 
 
 def test_the_server_of_py_spy_is_not_measured(waiting: dict[str, Seen]) -> None:
@@ -306,7 +306,7 @@ def test_a_batch_beside_the_monitor(
 ) -> None:
     """It is in a control group that has the name of a container, as Docker makes it."""
     cgroups, printed = read_own_cgroups(), tmp_path / "printed"
-    place = cgroups.location("cpuacct") or cgroups.location("")
+    place = cgroups.location_in("cpuacct") or cgroups.location_in("")
     if place is None:
         pytest.skip("no control group can be made here")
     with (

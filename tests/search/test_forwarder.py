@@ -296,7 +296,7 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
     missed = schedule_notice_document(
         missed_notice(), encode_notice_line(missed_notice()).decode(), ForwarderSettings()
     )
-    cluster = handler._cluster(handler._settings())
+    cluster = handler._search_cluster(handler._settings())
     assert deliver_documents(cluster, InvocationTime(Context()), [missed]).indexed == 1
     for query, dataset in (
         ({"notice.kind": "stuck"}, "task.notice"),
@@ -348,7 +348,7 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
     forward(event(*runs("forged", [9_000] * 20)), Context())  # no event confirms them
     search(search_server)
     family = FamilyRunReader(
-        cluster=handler._cluster(handler._settings()),
+        cluster=handler._search_cluster(handler._settings()),
         prefix="task",
         timeout_seconds=LIMIT_SECONDS,
         now=datetime.now(UTC),
@@ -371,7 +371,7 @@ def test_a_closed_index_is_a_part_of_a_familys_past_and_of_the_places_of_runs(
     place = {"accountId": "123456789012", "region": "eu-west-1"}
     forward(event(report("closed", finishedAt=finished, **place)), Context())
     (index,) = call(search_server, "GET", "task-reports-*")
-    cluster = handler._cluster(handler._settings())
+    cluster = handler._search_cluster(handler._settings())
     family = FamilyRunReader(cluster=cluster, prefix="task", timeout_seconds=LIMIT_SECONDS, now=now)
     arn = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
     searched = f"{index}*,task-reports-2020.01*"

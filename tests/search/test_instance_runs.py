@@ -169,7 +169,7 @@ def test_each_run_is_told_once_and_its_checkpoint_is_no_end(
         last=remembered_before_first(now_ns), end_ns=now_ns + NS_PER_SECOND, zone=UTC
     )
     night = NightReader(
-        cluster=handler._cluster(handler._settings()),
+        cluster=handler._search_cluster(handler._settings()),
         prefix="task",
         account_id=None,
         region=None,

@@ -83,7 +83,7 @@ def night() -> Any:
         zone=UTC,
     )
     reader = NightReader(
-        cluster=handler._cluster(handler._settings()),
+        cluster=handler._search_cluster(handler._settings()),
         prefix="task",
         account_id=ACCOUNT,
         region=REGION,
@@ -195,7 +195,9 @@ def test_a_job_that_never_ran_is_a_document_of_the_night(
         job |= {"createdAt": now_ms - 7_200_000, "stoppedAt": now_ms - 3_600_000}
     settings = handler._settings()
     document = present(job_document(present(parse_job(job)), settings))
-    result = deliver_documents(handler._cluster(settings), InvocationTime(Context()), [document])
+    result = deliver_documents(
+        handler._search_cluster(settings), InvocationTime(Context()), [document]
+    )
     assert result.indexed == 1
     (hit,) = search(search_server)["hits"]["hits"]
     assert hit["_source"]["batch"]["queue"] == "nightly"
@@ -223,13 +225,13 @@ def test_the_cost_of_a_job_is_that_of_all_its_attempts_whatever_their_containers
         for attempt in range(1, 11):
             batch.begin(job)
             batch.end(job, 0 if attempt == 10 else 3)
-    outputs = handler._Outputs(Context())
+    outputs = handler._InvocationOutputs(Context())
     changed = JobChangedHandler(
         outputs=outputs,
         list_failed=lambda _job: iter(()),
         definition=lambda _arn: None,
         start_again=lambda _job: None,
     )
-    costs = changed._find_attempt_costs(present(parse_job(job)), outputs.index())
+    costs = changed._find_attempt_costs(present(parse_job(job)), outputs.document_index())
     assert sorted(costs) == [*range(1, 11)]
     assert sum(cost.value for cost in costs.values()) == pytest.approx(2.5)

@@ -78,7 +78,7 @@ def evening_ns() -> int:
 
 def cluster_night(*globs: str, with_services: bool = False) -> NightReader:
     return NightReader(
-        cluster=handler._cluster(handler._settings()),
+        cluster=handler._search_cluster(handler._settings()),
         prefix="task",
         account_id=ACCOUNT,
         region=REGION,
@@ -530,7 +530,7 @@ def index_notices(server: SearchServer, *lines: ScheduleNoticeLine) -> None:
         schedule_notice_document(line, encode_notice_line(line).decode(), ForwarderSettings())
         for line in lines
     ]
-    cluster = handler._cluster(handler._settings())
+    cluster = handler._search_cluster(handler._settings())
     assert deliver_documents(cluster, InvocationTime(Context()), documents).indexed == len(lines)
     search(server, "task-notices-*")
 
@@ -645,7 +645,7 @@ def test_the_saving_is_what_the_command_says_of_the_same_documents(
             assert forward(event(*of_family), Context())["indexed"] == 40
         advised = search(search_server, query={"exists": {"field": "recommendation.memory_mb"}})
         assert advised["hits"]["total"]["value"] == 1
-        cluster = handler._cluster(handler._settings())
+        cluster = handler._search_cluster(handler._settings())
         become_known(search_server)
         search(search_server)  # refreshes
         for name, value in aws.environment().items():

@@ -299,7 +299,7 @@ def test_an_import_opens_the_indices_that_the_policy_before_has_closed(
     stays closed.
     """
     policy = {"policy": policy_before()}
-    assert played.request("PUT", "/_plugins/_ism/policies/task-profiler", policy).ok
+    assert played.request("PUT", "/_plugins/_ism/policies/task-profiler", policy).is_success
     assert kibana_import(zoned).returncode == 0  # the server itself has no plugin
     by_policy = [f"2026-0{month}" for month in range(1, 6)]
     for month in by_policy:

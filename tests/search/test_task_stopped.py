@@ -67,7 +67,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> 
 def indexed_report() -> ReportLine | None:
     """Look up the report of the event's batch by its id."""
     task = present(parse_stopped_task(task_event()))
-    cluster = handler._cluster(handler._settings())
+    cluster = handler._search_cluster(handler._settings())
     budget = InvocationTime(Context())
     return find_indexed_report(
         cluster, budget, ForwarderSettings(), task, EventContainer(name="batch")
@@ -273,7 +273,7 @@ def test_an_unproven_report_counts_if_the_event_has_its_container_id(
         requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=LIMIT_SECONDS)
         for step in [*order, *order]:
             if step == "report":
-                cluster = handler._cluster(handler._settings())
+                cluster = handler._search_cluster(handler._settings())
                 deliver_documents(cluster, InvocationTime(Context()), [reported])
             else:
                 assert handler.task_stopped(task_event(containers=[batch]), Context())["indexed"]
@@ -355,7 +355,7 @@ def test_what_a_retry_needs_of_its_family_is_found(
     assert forward(event(forged, stream=f"ecs/batch/{'5' * 32}"), Context())["indexed"] == 1
     search(search_server)  # refreshes
     family = FamilyRunReader(
-        cluster=handler._cluster(handler._settings()),
+        cluster=handler._search_cluster(handler._settings()),
         prefix="task",
         timeout_seconds=LIMIT_SECONDS,
         now=datetime.now(UTC),

@@ -29,7 +29,7 @@ from profiler.runs.past_runs.container_insights_record import (
     run_of_minutes,
 )
 from profiler.sizing.advice import advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.memory_margin import MINUTE_PERCENT
 from profiler.sizing.prices import PriceOverrides
 from tests.container_insights import MINUTE_MS, task_minute
@@ -119,7 +119,7 @@ def whole(run: Run, number: int) -> Report:
     vcpu, memory_mb = run.size
     statistics, demand = TimeWeightedStatistics(), CpuDemand(vcpu)
     for used in run.vcpu:
-        statistics.add(used, NS_PER_SECOND)
+        statistics.add_value(used, NS_PER_SECOND)
         demand.add_step(used, NS_PER_SECOND)
     made = by_minute(run, number)
     metrics = Metrics(
@@ -188,11 +188,11 @@ def test_minutes_give_the_advice_of_whole_records() -> None:
             one.record.metrics.max_memory_used_mb or 0 for one in insights
         ):
             continue
-        seen = advise_on_size(evidence_of(insights), Policy(), PriceOverrides()).choice.size
+        seen = advise_on_size(evidence_of(insights), SizePolicy(), PriceOverrides()).choice.size
         reports = (whole(run, number) for number, run in enumerate(runs))
         known = advise_on_size(
             evidence_of(reports),
-            Policy(memory_margin_percent=MINUTE_PERCENT),
+            SizePolicy(memory_margin_percent=MINUTE_PERCENT),
             PriceOverrides(),
         )
         compared += 1

@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct, field
 
 from profiler.record.record_model import Sampling
-from profiler.sizing.choose_size import Policy, recommend_size
+from profiler.sizing.choose_size import SizePolicy, recommend_size
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import RunFacts, run_facts_of
@@ -25,8 +25,8 @@ from tests.values import present
 SEED: Final = 20261126
 FAMILIES: Final = 16
 
-OWN: Final = Policy()
-FIXED: Final = Policy(memory_margin_percent=20)
+OWN: Final = SizePolicy()
+FIXED: Final = SizePolicy(memory_margin_percent=20)
 # How the peaks are measured.
 KERNEL: Final[Mapping[str, Any]] = {"metrics": {"memory_peak_source": "kernel"}}
 SLOWLY: Final[Mapping[str, Any]] = {"sampling": Sampling(samples=60, stats_period_ms=10_000)}
@@ -102,7 +102,7 @@ class Judged(Struct, kw_only=True):
         self.wasted += (size_mb if is_killed else size_mb - need_mb) / usual_mb
 
 
-def replay(kind: Kind, name: str, policies: Sequence[Policy]) -> list[Judged]:
+def replay(kind: Kind, name: str, policies: Sequence[SizePolicy]) -> list[Judged]:
     """The same families under each policy."""
     judged = [Judged() for _ in policies]
     for number in range(FAMILIES):
@@ -127,7 +127,7 @@ def evidence_of(runs: list[RunFacts]) -> Evidence:
     return present(evidence_of_runs(runs[0].family, runs))
 
 
-def size_mb(evidence: Evidence, policy: Policy) -> float:
+def size_mb(evidence: Evidence, policy: SizePolicy) -> float:
     return present(recommend_size(evidence, policy, PriceOverrides()).size.memory_mb)
 
 

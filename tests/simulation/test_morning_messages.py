@@ -77,7 +77,7 @@ class Arrival(Struct, frozen=True, order=True):
         arn = f"{ARN.rpartition('/')[0]}/{name}"
         stopped = task(taskArn=arn, taskDefinitionArn=definition, **times)
         if not self.is_report:
-            end = end_of_event(stopped, stopped.container("batch"))
+            end = end_of_event(stopped, stopped.container_or_name_only("batch"))
             return [*event_documents(run_of(task=stopped, end=end, container="batch"), SETTINGS)]
         finished = {"startedAt": times["startedAt"], "finishedAt": times["executionStoppedAt"]}
         line = report(taskId=name, family=family, **finished)
@@ -172,7 +172,7 @@ class JobArrival(Struct, frozen=True, order=True):
         times["containers"] = [{"name": "default", "exitCode": 0 if self.is_success else 1}]
         event = task_event(job, self.attempt, **times)
         stopped = present(parse_stopped_task(event))
-        ended = end_of_event(stopped, stopped.container("default"))
+        ended = end_of_event(stopped, stopped.container_or_name_only("default"))
         return [*event_documents(run_of(task=stopped, end=ended, container="default"), SETTINGS)]
 
     @property

@@ -16,9 +16,14 @@ from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES
-from profiler.sizing.resize_policy import Resize
+from profiler.sizing.resize_policy import ResizeDecision
 from profiler.sizing.run_facts import RunFacts, run_facts_of
-from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
+from profiler.sizing.sized_revision import (
+    FamilyCircumstances,
+    SizeBefore,
+    SizedRevision,
+    TargetOverride,
+)
 from tests.fakes import START_NS
 from tests.family_windows import decision_on
 from tests.runs import report
@@ -136,15 +141,15 @@ class Family(Struct):
         )
         self.facts.append(run_facts_of(made, is_confirmed=run.is_confirmed))
 
-    def circumstances(self) -> Circumstances:
+    def circumstances(self) -> FamilyCircumstances:
         if self.kind in ("quarter hour", "tight"):
-            return Circumstances(intervals_ms=dict.fromkeys(range(24), 15 * 60_000))
+            return FamilyCircumstances(intervals_ms=dict.fromkeys(range(24), 15 * 60_000))
         if self.kind == "two schedules":
             override = TargetOverride(target="the schedule large", vcpu=4, memory_mb=8192)
-            return Circumstances(overrides=(override,))
-        return Circumstances()
+            return FamilyCircumstances(overrides=(override,))
+        return FamilyCircumstances()
 
-    def resize(self, now_ns: int) -> Resize:
+    def resize(self, now_ns: int) -> ResizeDecision:
         """Decide, and register what was decided."""
         window = FamilyWindow(WindowSpan(now_ns=now_ns))
         for facts in self.facts:

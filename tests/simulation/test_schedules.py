@@ -18,9 +18,9 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.schedules.due_outcomes import judge_schedules
-from profiler.schedules.due_times import are_times_known, due_times
+from profiler.schedules.due_times import due_times, has_known_anchor
 from profiler.schedules.remembered_tasks import TaskMemory
-from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
+from profiler.schedules.schedule_model import ReadTasks, Schedule, StartedTask
 from tests.schedule_oracle import DAY, in_ns, utc
 from tests.simulation.simulated_schedules import (
     GRACE_NS,
@@ -99,22 +99,22 @@ class Watcher:
         for now_ns in range(since_ns, until_ns, _EVERY_NS):
             if randomness.random() < _SKIPPED_CALLS:
                 continue
-            clusters: dict[str, ClusterTasks] = {}
+            clusters: dict[str, ReadTasks] = {}
             for arn, shown in visible.items():
                 if randomness.random() < _OUTAGES:
                     unread_until[arn] = now_ns + _OUTAGE_NS
                 seen = shown.at(now_ns)
                 tasks_read = seen if now_ns >= unread_until[arn] else None
-                clusters[arn] = ClusterTasks(
+                clusters[arn] = ReadTasks(
                     tasks=tasks_read, read_ns=now_ns, known_since_ns=now_ns - _KEPT_NS
                 )
             if self._memory is not None:
                 if randomness.random() < _COLD_STARTS:
                     self._memory = TaskMemory()
-                clusters = self._memory.add(clusters)
+                clusters = self._memory.remember_tasks(clusters)
             self._judge(now_ns, clusters)
 
-    def _judge(self, now_ns: int, clusters: dict[str, ClusterTasks]) -> None:
+    def _judge(self, now_ns: int, clusters: dict[str, ReadTasks]) -> None:
         since_ns = now_ns - self._look_back_ns
         with patch("profiler.schedules.due_outcomes.due_times", self._due_times):
             schedules = self._to_judge(since_ns, now_ns)
@@ -238,7 +238,7 @@ def watched(
     simulated = simulate(count, since, until, randomness)
     found = [[*due_times(one.schedule, in_ns(since), in_ns(until))] for one in simulated]
     for one, due_ns in zip(simulated, found, strict=True):
-        assert {*one.due_ns * are_times_known(one.schedule)} == {*filter(one.runs_at, due_ns)}
+        assert {*one.due_ns * has_known_anchor(one.schedule)} == {*filter(one.runs_at, due_ns)}
     watcher = Watcher(simulated, found, has_memory=has_memory)
     watcher.watch(in_ns(since), in_ns(until), randomness)
     truth = true_notifications(simulated)

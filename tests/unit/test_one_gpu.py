@@ -53,7 +53,7 @@ from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_document
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.prices import PriceOverrides
 from tests.cases import each_case
 from tests.gpu_cases import CASES, played_case
@@ -564,7 +564,7 @@ def test_a_family_of_such_runs_gets_no_number_of_others(name: str) -> None:
     hours = evidence.usage.idle_gpu_hours
     is_known = own.idle is not None and not own.is_estimate
     assert (hours.value is not None) == is_known
-    advice = advice_document(advise_on_size(evidence, Policy(), PriceOverrides()))
+    advice = advice_document(advise_on_size(evidence, SizePolicy(), PriceOverrides()))
     is_unused = name == "never used"
     assert any("never used" in reason for reason in advice.reasons) == is_unused
     changes = compare_metrics([one.record for one in records] * 3, [records[0].record] * 5)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.history_command import table_lines
+from profiler.cli.history_command import run_table_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.forwarder.cluster_night import NightReader
@@ -356,7 +356,9 @@ def test_show_and_the_page_say_it(end: RunEnd) -> None:
 
 @every_end
 def test_history_says_it(end: RunEnd) -> None:
-    text = "".join(str(getattr(span, "text", span)) for span in table_lines([past(end)], None)[1])
+    text = "".join(
+        str(getattr(span, "text", span)) for span in run_table_lines([past(end)], None)[1]
+    )
     words = text.split()
     shown_word = {"oom": "OOM"}.get(end.cause, end.cause)
     if end.cause not in (end.status, "unknown"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from profiler.cli.terminal.end_page import EndView, end_lines
+from profiler.cli.terminal.end_page import EndView, end_page_lines
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.forwarder.notifications.value_formats import recommended_size_words
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, long_cpu_wait
@@ -46,7 +46,7 @@ from profiler.record.units import (
 from profiler.runs.past_runs.moments import find_moments
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.prices import PriceOverrides
 from tests import screens, shown_runs
 from tests.awkward_runs import (
@@ -298,7 +298,7 @@ def test_slack_page_and_show_give_the_reasons_of_recommend(report: Report) -> No
     if advice == NO_RECOMMENDATION or report.record.metrics.max_memory_used_mb is None:
         return
     shown_texts = shown(report)
-    for sentence in advise_on_size(evidence_of([report]), Policy(), PriceOverrides()).reasons:
+    for sentence in advise_on_size(evidence_of([report]), SizePolicy(), PriceOverrides()).reasons:
         assert sentence in shown_texts["recommend"]
         assert sentence in shown_texts["page"]
     said = shown_texts["page"].casefold()
@@ -378,7 +378,7 @@ def test_no_mark_is_lost_on_a_narrow_terminal() -> None:
     shown_texts = {}
     for width in (40, 50, 60):
         view = EndView(width=width, now_ns=screens.now_ns(report))
-        shown_texts[width] = "\n".join(texts_of(end_lines(report, (), view)))
+        shown_texts[width] = "\n".join(texts_of(end_page_lines(report, (), view)))
     assert "▔ peak ≥81 %" in shown_texts[40]
     assert "▔ 4 GB, peak ≥81 %" in shown_texts[50]
     assert "▔ 4 GB, peak ≥3.2 GB (81 %)" in shown_texts[60]

@@ -14,7 +14,7 @@ from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.report_paths import Permission, ReportPathReader, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.command_lines import command_line, option_words
-from profiler.core.container_roles import repository
+from profiler.core.container_roles import repository_of_image
 from profiler.core.ecs_terms import (
     AWSLOGS,
     CONTAINER_VARIABLE,
@@ -25,7 +25,7 @@ from profiler.core.ecs_terms import (
     arn_region,
 )
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import text as string
+from profiler.core.json_fields import text_or_none as string
 from profiler.core.optional_math import known, known_values
 from profiler.core.version import __version__
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
@@ -89,8 +89,8 @@ def schedule_findings(
     """
     problems = pinned_target_problems(planned)
     for target in targets:
-        if target.key in problems:
-            yield problems[target.key]
+        if target.identity_key in problems:
+            yield problems[target.identity_key]
         elif not target.is_pin_of(planned.revision_arn):
             continue
         elif target.pinned_revision == planned.revision:
@@ -106,11 +106,12 @@ def pinned_target_problems(planned: PlannedFamily) -> dict[tuple[str, ...], Find
     """
     move_command = f"{add_monitor_command(planned.family)} --register --update-schedules"
     problems = {
-        target.key: unmonitored_finding(target, move_command) for target in planned.unmonitored
+        target.identity_key: unmonitored_finding(target, move_command)
+        for target in planned.unmonitored
     }
     for dead in planned.dead:
         advice = f"Move it: {move_command}." if dead.is_movable else dead.remedy
-        problems[dead.target.key] = problem(SCHEDULES, dead.sentence, advice)
+        problems[dead.target.identity_key] = problem(SCHEDULES, dead.sentence, advice)
     return problems
 
 
@@ -150,7 +151,7 @@ def definition_findings(
         memory_limit_bytes=known(_mebibytes_to_bytes, task_memory_mb(definition)),
         containers=tuple(map(_as_container_metadata, containers)),
     )
-    own = task.container(monitor.name)
+    own = task.container_or_name_only(monitor.name)
     selection = select_batch(task, requested=settings.task.container, own=own)
     yield task_checks.batch_finding(selection)
     batches = [container for container in containers if container.name in selection.names]
@@ -162,7 +163,7 @@ def definition_findings(
         yield task_checks.log_finding(described, task, settings, own)
     for text in unreachable_notes(definition, monitor.environment):
         yield problem(task_checks.LOG, text)
-    if repository(monitor.image) == MONITOR_REPOSITORY:
+    if repository_of_image(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
             MONITOR,
             no_registry_sentence(monitor.image or ""),
@@ -265,10 +266,13 @@ def image_problems(planned: PlannedFamily, paths: ReportPathReader) -> tuple[Fin
         return ()
     remedy = "push it, or name another image with --image"
     is_here = missing.region == arn_region(planned.revision_arn)
-    if is_here and missing.title == f"{MONITOR_REPOSITORY}:{__version__}":
+    if is_here and missing.name_without_registry == f"{MONITOR_REPOSITORY}:{__version__}":
         remedy = f"run {command_line('setup', 'image')}, or name another image with --image"
     where = "" if is_here else f" in {missing.region}"
-    what = f"ECR{where} has no image {missing.title}, without which the tasks do not start"
+    what = (
+        f"ECR{where} has no image {missing.name_without_registry}, without which the tasks "
+        "do not start"
+    )
     return (problem(_IMAGE, f"{what}: {remedy}."),)
 
 

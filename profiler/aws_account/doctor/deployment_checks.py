@@ -423,7 +423,7 @@ def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Fi
         engine = detect_product(server).engine
         missing = []
         for name in names:
-            if not server.request("GET", f"/_index_template/{name}").ok:
+            if not server.request("GET", f"/_index_template/{name}").is_success:
                 missing.append(name)
     except TaskProfilerError as error:
         yield problem(_TEMPLATES, str(error))

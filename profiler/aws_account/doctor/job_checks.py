@@ -16,7 +16,7 @@ from profiler.aws_account.job_queues import missing_queue_error
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE, MANAGED_INSTANCES, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count
+from profiler.core.json_fields import count_or_none
 from profiler.core.optional_math import (
     all_known,
     difference,
@@ -125,7 +125,7 @@ def findings_of_queue(open_client: OpenClient, queue: str, now_ns: int) -> Itera
 
 def _submission_ms(summary: Mapping[str, Any]) -> float:
     """When a job of ListJobs was submitted; infinite if this is unknown."""
-    return first_known(count(summary.get("createdAt")), math.inf)
+    return first_known(count_or_none(summary.get("createdAt")), math.inf)
 
 
 def _job_count_text(jobs: Sequence[object]) -> str:

@@ -6,7 +6,7 @@ from profiler.aws_account.doctor.definition_checks import MONITOR
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import text
+from profiler.core.json_fields import text_or_none
 from profiler.task_definitions.containers import (
     DefinedContainer,
     find_monitor,
@@ -67,7 +67,7 @@ def _monitor_findings(
     job: JobDefinition, monitor: DefinedContainer, command: str
 ) -> Iterator[Finding]:
     """Whether the monitor is as add-monitor would make it today."""
-    requested = text(monitor.variables.get(CONTAINER_VARIABLE))
+    requested = text_or_none(monitor.variables.get(CONTAINER_VARIABLE))
     try:
         added = add_to_job(job, AddMonitorOptions(container=requested), wraps=False)
     except TaskProfilerError as error:

@@ -11,8 +11,8 @@ from profiler.aws_account.doctor.findings import Finding, problem
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.report_paths import READ_VALUE, ReportPathReader
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
-from profiler.core.json_fields import mapping, mappings
-from profiler.core.json_fields import text as string
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list
+from profiler.core.json_fields import text_or_none as string
 from profiler.core.text import first_names
 
 SECRETS = "secrets"
@@ -70,10 +70,13 @@ def _resources_by_action(
 
 def _secret_addresses(definition: Mapping[str, object]) -> Iterator[str]:
     """Where ECS reads secrets of containers, of their log drivers, and of private registries."""
-    for container in mappings(definition.get("containerDefinitions")):
-        log = mapping(container.get("logConfiguration"))
-        registry = mapping(container.get("repositoryCredentials"))
-        secrets = [*mappings(container.get("secrets")), *mappings(log.get("secretOptions"))]
+    for container in mappings_in_list(definition.get("containerDefinitions")):
+        log = mapping_or_empty(container.get("logConfiguration"))
+        registry = mapping_or_empty(container.get("repositoryCredentials"))
+        secrets = [
+            *mappings_in_list(container.get("secrets")),
+            *mappings_in_list(log.get("secretOptions")),
+        ]
         for address in (
             *(secret.get("valueFrom") for secret in secrets),
             registry.get("credentialsParameter"),

@@ -124,7 +124,7 @@ def diagnose_task(context: DoctorContext | None, probes: MachineProbes) -> Itera
     own = None if isinstance(container, Unavailable) else container
     selection = select_batch(task, requested=settings.task.container, own=own)
     yield batch_finding(selection)
-    batches = [*filter(None, map(task.container, selection.names))]
+    batches = [*filter(None, map(task.container_or_name_only, selection.names))]
     host = probes.read_host()
     for batch in batches:
         yield from limits_findings(batch, task, own)

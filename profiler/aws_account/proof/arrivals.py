@@ -20,7 +20,7 @@ from profiler.aws_account.replay import count_messages
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import decoded_or_none, mapping
+from profiler.core.json_fields import decoded_or_none, mapping_or_empty
 from profiler.core.optional_math import known
 from profiler.core.queue_messages import HiddenMessages, hidden_messages
 from profiler.core.timestamps import NS_PER_MS
@@ -119,7 +119,7 @@ class ProofTask(Struct, kw_only=True):
         """How the batch ended, by AWS."""
         if not self.has_stopped:
             return NO_EVENT
-        return end_of_event(self.end, self.end.container(self.container))
+        return end_of_event(self.end, self.end.container_or_name_only(self.container))
 
     @property
     def started_at(self) -> Mapping[str, str]:
@@ -129,7 +129,7 @@ class ProofTask(Struct, kw_only=True):
     @property
     def exit_code(self) -> int | None:
         """The batch's, by AWS."""
-        return self.end.container(self.container).exit_code
+        return self.end.container_or_name_only(self.container).exit_code
 
     @property
     def has_run(self) -> bool:
@@ -163,7 +163,7 @@ class EvidenceReader(Struct, kw_only=True):
         if function is not None:
             with self._note_errors(FUNCTION_LOG):
                 for line in self._function_log_lines(f"/aws/lambda/{function}", "task.ended"):
-                    document = mapping(decoded_or_none(msgspec.json.decode, line))
+                    document = mapping_or_empty(decoded_or_none(msgspec.json.decode, line))
                     task = started.get(str(document.get("taskId")))
                     if task is not None and document.get("type") == "task.ended":
                         task.ended = document
@@ -178,14 +178,16 @@ class EvidenceReader(Struct, kw_only=True):
         """The lines of the batches' own streams alone: others can write into the group, too."""
         streams = {task.stream: task for task in started.values()}
         lines: dict[str, list[WitnessLine]] = {stream: [] for stream in streams}
-        for page in self.read_pages(logGroupName=self.plan.group, startTime=self._since_ms):
+        for page in self.read_pages(
+            logGroupName=self.plan.log_group_name, startTime=self._since_ms
+        ):
             for event in page["events"]:
                 line = decoded_or_none(_DECODER.decode, event["message"])
                 if line is not None and line.type == TYPE and event["logStreamName"] in lines:
                     lines[event["logStreamName"]].append(line)
         for stream, task in streams.items():
             task.witness = tuple(sorted(lines[stream], key=lambda line: line.time))
-        group = (self.plan.group,)
+        group = (self.plan.log_group_name,)
         now_ns = self.clock.wall_ns()
         reports = LogGroupRuns(self.read_pages, group, now_ns, trust=self.trust)
         for run in self._runs_of_family(reports):
@@ -226,7 +228,7 @@ class EvidenceReader(Struct, kw_only=True):
         """About how many messages are in each queue of the stack."""
         counts: dict[str, int] = {}
         with self._note_errors(QUEUES):
-            self._count(counts)
+            self._add_message_counts(counts)
         return counts
 
     def grown_queues(
@@ -239,7 +241,7 @@ class EvidenceReader(Struct, kw_only=True):
         counts: dict[str, int] = {}
         queues: list[str] = []
         with self._note_errors(QUEUES):
-            self._count(counts)
+            self._add_message_counts(counts)
             grown = [name for name, count in counts.items() if count > before.get(name, 0)]
             queues += (name for name in grown if self._has_message_about(ids, name))
         return counts, queues
@@ -252,7 +254,7 @@ class EvidenceReader(Struct, kw_only=True):
         ):
             return _is_about(messages, ids)
 
-    def _count(self, counts: dict[str, int]) -> None:
+    def _add_message_counts(self, counts: dict[str, int]) -> None:
         """Add how many messages are in each queue. Raises TaskProfilerError at the first one that
         cannot be read.
         """
@@ -282,7 +284,9 @@ def _is_about(messages: HiddenMessages, ids: Sequence[str]) -> bool:
 
 def _message_text(body: str) -> str:
     """The text of a message, and of the log lines in it."""
-    data = mapping(mapping(decoded_or_none(msgspec.json.decode, body)).get("awslogs")).get("data")
+    data = mapping_or_empty(
+        mapping_or_empty(decoded_or_none(msgspec.json.decode, body)).get("awslogs")
+    ).get("data")
     try:
         return body + gzip.decompress(base64.b64decode(str(data or ""))).decode(errors="replace")
     except (OSError, ValueError, EOFError):

@@ -21,7 +21,7 @@ from profiler.aws_account.proof.plan import (
     SCENARIOS,
     VCPU,
     ProofPlan,
-    awslogs,
+    awslogs_configuration,
     delivery_of_stack,
     estimated_fargate_usd,
     witness_program,
@@ -33,7 +33,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import FARGATE, arn_account, arn_part, arn_region, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.text import did_you_mean, on_one_line
 from profiler.record.batch_detail import SUCCEEDED
 from profiler.record.batch_job import resource_name
@@ -85,9 +85,9 @@ class JobsPlan(ProofPlan, frozen=True, kw_only=True):
     image: str
     definitions: Mapping[str, Mapping[str, Any]]
 
-    def document(self) -> Mapping[str, object]:
+    def plan_document(self) -> Mapping[str, object]:
         """The plan for people and programs."""
-        network = mapping(self.place.parts.get("networkConfiguration"))
+        network = mapping_or_empty(self.place.parts.get("networkConfiguration"))
         filters = () if self.delivery is None else ("the stack's subscription filter on it",)
         return {
             "queue": self.queue,
@@ -98,7 +98,7 @@ class JobsPlan(ProofPlan, frozen=True, kw_only=True):
             "publicAddress": network.get("assignPublicIp") == _ENABLED,
             "executionRole": self.place.parts.get("executionRoleArn"),
             "image": self.image,
-            "makes": [self.group, *filters],
+            "makes": [self.log_group_name, *filters],
             **self.last_document_members((*JOB_PLAN_RIGHTS, *JOB_RIGHTS)),
         }
 
@@ -118,7 +118,9 @@ def make_jobs_plan(
     image = options.image or default_image(arn)
     group = f"{GROUP_PREFIX}{new_id}"
     definitions = {
-        name: _job_definition(name, place, image, awslogs(group, region, PROOF_FAMILY))
+        name: _job_definition(
+            name, place, image, awslogs_configuration(group, region, PROOF_FAMILY)
+        )
         for name in SCENARIOS
     }
     name = str(queue["jobQueueName"])
@@ -126,7 +128,7 @@ def make_jobs_plan(
     problems = tuple(_plan_problems(place, image, _log_stream_arns(arn, group), paths))
     for sentence in sorted(paths.problems):
         warn(sentence)
-    platform = mapping(place.parts.get("runtimePlatform"))
+    platform = mapping_or_empty(place.parts.get("runtimePlatform"))
     return JobsPlan(
         kind="jobs",
         id=new_id,
@@ -138,7 +140,9 @@ def make_jobs_plan(
         memory_mb=round(_SMALL.memory_mb),
         delivery=delivery_of_stack(stack, open_client),
         problems=problems,
-        usd=estimated_fargate_usd(_SIZES.values(), region, text(platform.get("cpuArchitecture"))),
+        usd=estimated_fargate_usd(
+            _SIZES.values(), region, text_or_none(platform.get("cpuArchitecture"))
+        ),
         network_mode="awsvpc",
         is_on_fargate=True,
         capacity_remedy=f"See why: {command_line('doctor', '--queue', name, region=region)}.",
@@ -201,10 +205,10 @@ def _check_environments(client: AwsClient, queue: Mapping[str, Any]) -> None:
 
 def _environment_type(environment: Mapping[str, Any]) -> str:
     orchestration = environment.get("containerOrchestrationType")
-    resources = mapping(environment.get("computeResources"))
+    resources = mapping_or_empty(environment.get("computeResources"))
     if orchestration == "EKS":
         return "EKS"
-    return text(resources.get("type")) or str(environment.get("type"))
+    return text_or_none(resources.get("type")) or str(environment.get("type"))
 
 
 def _does_take_jobs(environment: Mapping[str, Any]) -> bool:
@@ -238,8 +242,10 @@ def own_name_definitions(client: AwsClient) -> list[Mapping[str, Any]]:
 
 def log_group_of_definition(definition: Mapping[str, Any]) -> str:
     """The log group of a definition's container; empty for none, or several containers."""
-    logging = mapping(mapping(definition.get("containerProperties")).get("logConfiguration"))
-    return text(mapping(logging.get("options")).get("awslogs-group")) or ""
+    logging = mapping_or_empty(
+        mapping_or_empty(definition.get("containerProperties")).get("logConfiguration")
+    )
+    return text_or_none(mapping_or_empty(logging.get("options")).get("awslogs-group")) or ""
 
 
 def _job_place(options: ProofOptions, client: AwsClient, queue: Mapping[str, Any]) -> JobPlace:
@@ -293,7 +299,10 @@ def _newest_definitions(client: AwsClient, queue: str) -> list[str]:
         jobs = read_items(
             client, "list_jobs", "jobSummaryList", jobQueue=queue, jobStatus=SUCCEEDED
         )
-        arns = [text(mapping(job).get("jobDefinition")) for job in islice(jobs, _MAX_JOBS)]
+        arns = [
+            text_or_none(mapping_or_empty(job).get("jobDefinition"))
+            for job in islice(jobs, _MAX_JOBS)
+        ]
     return [*dict.fromkeys(filter(None, arns))]
 
 
@@ -311,8 +320,10 @@ def _fargate_properties(definition: Mapping[str, Any]) -> dict[str, Any]:
     """What a definition for Fargate with an execution role has for all programs; else nothing."""
     if FARGATE not in definition.get("platformCapabilities", ()):
         return {}
-    tasks = mappings(mapping(definition.get("ecsProperties")).get("taskProperties"))
-    properties = next(tasks, mapping(definition.get("containerProperties")))
+    tasks = mappings_in_list(
+        mapping_or_empty(definition.get("ecsProperties")).get("taskProperties")
+    )
+    properties = next(tasks, mapping_or_empty(definition.get("containerProperties")))
     if not properties.get("executionRoleArn"):
         return {}
     names = ("executionRoleArn", "networkConfiguration", "runtimePlatform")

@@ -23,7 +23,7 @@ from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import cluster_of_arn
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import known_members, known_values
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND
@@ -43,16 +43,16 @@ class JobRunner(Struct, kw_only=True):
     _definitions: dict[str, str] = field(default_factory=dict)  # ARNs by the program's name
     _stop_ns: int | None = None
 
-    def prepare(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
+    def register_definitions(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
         """Register a revision for each program."""
         name = ("--job-definition-name", PROOF_FAMILY)
         command = aws_command_line("batch", "describe-job-definitions", *name, "--status", "ACTIVE")
         take_step(lambda: None, UndoStep(self._deregister_revisions, command))
         for scenario in self.plan.scenarios:
-            take_step(partial(self._register, scenario))
+            take_step(partial(self._register_revision, scenario))
         on_step(f"registered {PROOF_FAMILY}")
 
-    def _register(self, scenario: str) -> None:
+    def _register_revision(self, scenario: str) -> None:
         with aws_errors("The job definition was not registered", "batch:RegisterJobDefinition"):
             answer = self.open_client("batch").register_job_definition(
                 **self.plan.definitions[scenario]
@@ -67,19 +67,19 @@ class JobRunner(Struct, kw_only=True):
         own = [
             definition["jobDefinitionArn"]
             for definition in own_name_definitions(client)
-            if log_group_of_definition(definition) == self.plan.group
+            if log_group_of_definition(definition) == self.plan.log_group_name
         ]
         with aws_errors(f"Revisions of {PROOF_FAMILY} stay", "batch:DeregisterJobDefinition"):
             for arn in own:
                 client.deregister_job_definition(jobDefinition=arn)
 
-    def start(self, task: ProofTask) -> None:
+    def start_program(self, task: ProofTask) -> None:
         """Submit a job."""
         share = known_members({"shareIdentifier": self.plan.share})
         try:
             with aws_errors("Batch took no job", "batch:SubmitJob and iam:PassRole"):
                 answer = self.open_client("batch").submit_job(
-                    jobName=f"{self.plan.name}-{task.scenario}",
+                    jobName=f"{self.plan.resource_name}-{task.scenario}",
                     jobQueue=self.plan.queue_arn,
                     jobDefinition=self._definitions[task.scenario],
                     **share,
@@ -87,7 +87,9 @@ class JobRunner(Struct, kw_only=True):
         except TaskProfilerError as error:
             task.failure = str(error)
             if not has_surely_changed_nothing(error.__cause__):
-                task.failure += f" It may have taken one, whose name begins with {self.plan.name}."
+                task.failure += (
+                    f" It may have taken one, whose name begins with {self.plan.resource_name}."
+                )
             return
         task.job_id = answer["jobId"]
         task.queue = self.plan.queue
@@ -95,7 +97,7 @@ class JobRunner(Struct, kw_only=True):
     def undo_starts(self, tasks: Sequence[ProofTask]) -> UndoStep:
         """How all jobs of the proof are ended, also those of which no answer arrived."""
         words = ("--job-queue", self.plan.queue, "--filters")
-        names = f"name=JOB_NAME,values={self.plan.name}*"
+        names = f"name=JOB_NAME,values={self.plan.resource_name}*"
         command = aws_command_line("batch", "list-jobs", *words, names)
         return UndoStep(partial(self._terminate_jobs, tasks), command)
 
@@ -109,7 +111,7 @@ class JobRunner(Struct, kw_only=True):
                 "list_jobs",
                 "jobSummaryList",
                 jobQueue=self.plan.queue_arn,
-                filters=[{"name": "JOB_NAME", "values": [f"{self.plan.name}*"]}],
+                filters=[{"name": "JOB_NAME", "values": [f"{self.plan.resource_name}*"]}],
             )
             known |= {str(job["jobId"]) for job in listed}
             waiting = self._running_job_ids(client, sorted(known))
@@ -134,7 +136,7 @@ class JobRunner(Struct, kw_only=True):
         ended = {job["jobId"] for job in jobs if job["status"] in ENDED}
         return [job_id for job_id in ids if job_id not in ended]
 
-    def describe(self, tasks: Sequence[ProofTask]) -> None:
+    def add_answers_of_aws(self, tasks: Sequence[ProofTask]) -> None:
         """Add Batch's word on the jobs, and ECS's on their tasks."""
         started = {
             task.job_id: task
@@ -155,19 +157,19 @@ class JobRunner(Struct, kw_only=True):
         for cluster, of_cluster in clusters.items():
             describe_tasks(self.open_client, cluster, of_cluster)
 
-    def findings(self, _paths: ReportPathReader) -> Sequence[Finding]:
+    def definition_findings(self, _paths: ReportPathReader) -> Sequence[Finding]:
         """What the plan found wrong with the role."""
         return [problem("execution role", sentence) for sentence in self.plan.problems]
 
 
 def _add_job_facts(task: ProofTask, job: Mapping[str, Any]) -> None:
     """What Batch says of a job: its task and its log stream, or why it has none."""
-    attempts = [*mappings(job.get("attempts"))]
-    container = dict(mapping(job.get("container")))
+    attempts = [*mappings_in_list(job.get("attempts"))]
+    container = dict(mapping_or_empty(job.get("container")))
     if attempts:
-        container |= mapping(attempts[-1].get("container"))
+        container |= mapping_or_empty(attempts[-1].get("container"))
     task.state = job["status"]
-    task.arn = text(container.get("taskArn")) or task.arn
-    task.log_stream = text(container.get("logStreamName")) or task.log_stream
+    task.arn = text_or_none(container.get("taskArn")) or task.arn
+    task.log_stream = text_or_none(container.get("logStreamName")) or task.log_stream
     if not task.has_started and job["status"] in ENDED:
         task.failure = on_one_line(job.get("statusReason") or "Batch gave no reason")

@@ -12,9 +12,9 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
 from profiler.aws_account.forwarder_stack import ForwarderStack
-from profiler.aws_account.setup.group_filters import Delivery, delivery_of_stack_values
+from profiler.aws_account.setup.group_filters import FilterDelivery, delivery_of_stack_values
 from profiler.core.command_lines import command_line
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.notice_channels import has_channel
 from profiler.core.text import split_names
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
@@ -72,7 +72,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
     container: str
     stream_prefix: str
     memory_mb: int
-    delivery: Delivery | None
+    delivery: FilterDelivery | None
     problems: tuple[str, ...]
     usd: float | None
     network_mode: str
@@ -82,11 +82,11 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
     reads_documents: bool = False
 
     @property
-    def group(self) -> str:
+    def log_group_name(self) -> str:
         return f"{GROUP_PREFIX}{self.id}"
 
     @property
-    def name(self) -> str:
+    def resource_name(self) -> str:
         """The name of what is made for the time of the proof."""
         return f"{PROOF_FAMILY}-{self.id}"
 
@@ -144,7 +144,7 @@ def witness_program() -> str:
     return files("profiler.aws_account.proof").joinpath("witness.py").read_text("utf-8")
 
 
-def awslogs(group: str, region: str, prefix: str) -> Mapping[str, object]:
+def awslogs_configuration(group: str, region: str, prefix: str) -> Mapping[str, object]:
     """The log configuration of a container."""
     options = {
         "awslogs-group": group,
@@ -154,7 +154,7 @@ def awslogs(group: str, region: str, prefix: str) -> Mapping[str, object]:
     return {"logDriver": "awslogs", "options": options}
 
 
-def delivery_of_stack(stack: ForwarderStack, open_client: OpenClient) -> Delivery | None:
+def delivery_of_stack(stack: ForwarderStack, open_client: OpenClient) -> FilterDelivery | None:
     """The stack's delivery; None if an account-wide subscription delivers the lines already, or
     the stack takes none.
     """
@@ -167,7 +167,7 @@ def delivery_of_stack(stack: ForwarderStack, open_client: OpenClient) -> Deliver
     ):
         policies = account_subscriptions(open_client("logs"))
     for policy in policies:
-        document = mapping(json.loads(policy["policyDocument"]))
+        document = mapping_or_empty(json.loads(policy["policyDocument"]))
         is_own = document.get("DestinationArn") == delivery.destination_arn
         if is_own and passes_reports(document.get("FilterPattern")):
             return None

@@ -300,7 +300,7 @@ def _check_init_duration(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 def _check_end_of_monitor(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not task.has_stopped:
         return CheckResult(NO, "exit code 0", "the task has not stopped")
-    code = task.end.container(MONITOR_NAME).exit_code
+    code = task.end.container_or_name_only(MONITOR_NAME).exit_code
     return CheckResult(code == 0, "exit code 0", f"exit code {code}")
 
 

@@ -52,19 +52,19 @@ class TakeStep(Protocol):
 class Runner(Protocol):
     """Where the programs of a proof run: in tasks of a cluster, or in jobs of a queue."""
 
-    def prepare(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
+    def register_definitions(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
         """Register the definitions, with all that they need. Raises TaskProfilerError."""
 
-    def start(self, task: ProofTask) -> None:
+    def start_program(self, task: ProofTask) -> None:
         """Start a program; why it was refused is the task's ``failure``."""
 
     def undo_starts(self, tasks: Sequence[ProofTask]) -> UndoStep:
         """How all that was started is stopped, also that of which no answer arrived."""
 
-    def describe(self, tasks: Sequence[ProofTask]) -> None:
+    def add_answers_of_aws(self, tasks: Sequence[ProofTask]) -> None:
         """Add AWS's own word to the tasks. Raises TaskProfilerError."""
 
-    def findings(self, paths: ReportPathReader) -> Sequence[Finding]:
+    def definition_findings(self, paths: ReportPathReader) -> Sequence[Finding]:
         """What doctor finds about the definitions."""
 
 
@@ -87,20 +87,22 @@ class ProofRun(Struct, kw_only=True):
     queues_before: Mapping[str, int] = field(default_factory=dict)
     _undo: list[UndoStep] = field(default_factory=list)
 
-    def run(self) -> None:
+    def run_to_end(self) -> None:
         """Make everything, and wait. Raises TaskProfilerError, or what ``check_stop`` raises."""
         plan = self.plan
-        logs = aws_command_line("logs", "delete-log-group", "--log-group-name", plan.group)
-        if log_group_class(self.open_client, plan.group) is not None:
-            raise TaskProfilerError(f"The log group {plan.group} exists: run the command again.")
+        logs = aws_command_line("logs", "delete-log-group", "--log-group-name", plan.log_group_name)
+        if log_group_class(self.open_client, plan.log_group_name) is not None:
+            raise TaskProfilerError(
+                f"The log group {plan.log_group_name} exists: run the command again."
+            )
         self._take_step(
             self._create_group, None if self.keeps_group else UndoStep(self._delete_group, logs)
         )
-        self.on_step(f"created the log group {plan.group}")
+        self.on_step(f"created the log group {plan.log_group_name}")
         if plan.delivery is not None:
             self._take_step(self._subscribe, UndoStep(self._unsubscribe, logs))
             self.on_step("subscribed it")
-        self.runner.prepare(self._take_step, self.on_step)
+        self.runner.register_definitions(self._take_step, self.on_step)
         self.queues_before = self.reader.message_counts()
         self._take_step(lambda: None, self.runner.undo_starts(self.tasks))
         for scenario in plan.scenarios:
@@ -116,13 +118,13 @@ class ProofRun(Struct, kw_only=True):
         call()
 
     def _create_group(self) -> None:
-        create_log_group(self.open_client, self.plan.group)
+        create_log_group(self.open_client, self.plan.log_group_name)
 
     def _delete_group(self) -> None:
         logs = self.open_client("logs")
-        with aws_errors(f"The log group {self.plan.group} stays", "logs:DeleteLogGroup"):
+        with aws_errors(f"The log group {self.plan.log_group_name} stays", "logs:DeleteLogGroup"):
             try:
-                logs.delete_log_group(logGroupName=self.plan.group)
+                logs.delete_log_group(logGroupName=self.plan.log_group_name)
             except logs.exceptions.ResourceNotFoundException:
                 return
 
@@ -131,14 +133,16 @@ class ProofRun(Struct, kw_only=True):
         return GroupFilters(self.plan.stack.name, self.open_client, self.on_step)
 
     def _subscribe(self) -> None:
-        change = FilterPlan(name=self._group_filters.filter_name, put=(self.plan.group,))
+        change = FilterPlan(name=self._group_filters.filter_name, put=(self.plan.log_group_name,))
         for failure in self._group_filters.carry_out(
             change, self.plan.delivery, self.clock, lambda _step: None
         ):
             raise TaskProfilerError(failure)
 
     def _unsubscribe(self) -> None:
-        change = FilterPlan(name=self._group_filters.filter_name, delete=(self.plan.group,))
+        change = FilterPlan(
+            name=self._group_filters.filter_name, delete=(self.plan.log_group_name,)
+        )
         for failure in self._group_filters.carry_out(change, None, self.clock, lambda _step: None):
             raise TaskProfilerError(failure)
 
@@ -149,7 +153,7 @@ class ProofRun(Struct, kw_only=True):
             stream_prefix=self.plan.stream_prefix,
         )
         self.tasks.append(task)
-        self.runner.start(task)
+        self.runner.start_program(task)
 
     def _wait_for_evidence(self) -> None:
         """Read what arrives until everything has, or the time is over."""
@@ -187,7 +191,7 @@ class ProofRun(Struct, kw_only=True):
         """Compare what arrived. Where a row differs, ask doctor for the remedies."""
         compared = [*task_rows(self.plan, self.tasks, self.reader.problems, self.wait_seconds)]
         paths = ReportPathReader(self.open_client)
-        compared.append(subscription_row(self.plan, paths.log_group(self.plan.group)))
+        compared.append(subscription_row(self.plan, paths.log_group(self.plan.log_group_name)))
         after, with_own = self.reader.grown_queues(self.queues_before, self.tasks)
         compared += queue_rows(self.queues_before, after, with_own)
         if not self.plan.has_stack:
@@ -203,7 +207,7 @@ class ProofRun(Struct, kw_only=True):
             row = ProofRow(task="all", check=QUEUES, state="not checked")
             compared.append(unreadable_row(row, self.reader.problems[QUEUES]))
         if any(row.state == "differs" for row in compared):
-            findings = [*self.runner.findings(paths)]
+            findings = [*self.runner.definition_findings(paths)]
             if self.plan.has_stack:
                 name = self.plan.stack.name
                 findings += deployment_findings(name, self.open_client, self.clock)

@@ -25,7 +25,7 @@ from profiler.aws_account.proof.plan import (
     SCENARIOS,
     VCPU,
     ProofPlan,
-    awslogs,
+    awslogs_configuration,
     delivery_of_stack,
     estimated_fargate_usd,
     witness_program,
@@ -51,7 +51,7 @@ from profiler.core.ecs_terms import (
     family_of,
 )
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, text, with_uncapitalized_names
+from profiler.core.json_fields import mapping_or_empty, text_or_none, with_uncapitalized_names
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.sizing.fargate_sizes import Size
 from profiler.task_definitions.containers import log_target, read_containers
@@ -108,7 +108,9 @@ class TaskPlace(Struct, frozen=True, kw_only=True):
     @property
     def has_network(self) -> bool:
         """Whether it has subnets, or is on instances, which may need none."""
-        network = mapping(mapping(self.run.get("networkConfiguration")).get(_AWSVPC))
+        network = mapping_or_empty(
+            mapping_or_empty(self.run.get("networkConfiguration")).get(_AWSVPC)
+        )
         return bool(network.get("subnets")) or self.run.get("launchType") == EC2
 
 
@@ -133,9 +135,11 @@ class TasksPlan(ProofPlan, frozen=True, kw_only=True):
     def role(self) -> str | None:
         return task_role(self.definition)
 
-    def document(self) -> Mapping[str, object]:
+    def plan_document(self) -> Mapping[str, object]:
         """The plan for people and programs."""
-        network = mapping(mapping(self.place.run.get("networkConfiguration")).get(_AWSVPC))
+        network = mapping_or_empty(
+            mapping_or_empty(self.place.run.get("networkConfiguration")).get(_AWSVPC)
+        )
         strategy = self.place.run.get("capacityProviderStrategy", ())
         return {
             "cluster": self.cluster,
@@ -152,7 +156,7 @@ class TasksPlan(ProofPlan, frozen=True, kw_only=True):
             "taskRole": self.definition.get("taskRoleArn"),
             "executionRole": self.definition.get("executionRoleArn"),
             "image": self.planned.changed.monitor and self.planned.changed.monitor.image,
-            "makes": [self.group, *self._temporary_things_texts()],
+            "makes": [self.log_group_name, *self._temporary_things_texts()],
             **self.last_document_members((*PLAN_RIGHTS, *PROOF_RIGHTS)),
         }
 
@@ -160,7 +164,7 @@ class TasksPlan(ProofPlan, frozen=True, kw_only=True):
         if self.delivery is not None:
             yield "the stack's subscription filter on it"
         if self.policy_streams:
-            yield f"the inline policy {self.name} of the role {self.role}"
+            yield f"the inline policy {self.resource_name} of the role {self.role}"
 
 
 def make_tasks_plan(
@@ -357,7 +361,9 @@ def _run_arguments_of_target(target: ScheduledTarget) -> dict[str, Any]:
 def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:
     if not (options.subnets or options.security_groups):
         return place
-    network = dict(mapping(mapping(place.run.get("networkConfiguration")).get(_AWSVPC)))
+    network = dict(
+        mapping_or_empty(mapping_or_empty(place.run.get("networkConfiguration")).get(_AWSVPC))
+    )
     if options.subnets:
         network["subnets"] = list(options.subnets)
     if options.security_groups:
@@ -409,7 +415,7 @@ def _batch_definition(
         "memory": _BATCH_MB,
         "entryPoint": [PYTHON, "-I", "-c", witness_program()],
         "command": [SCENARIOS[0]],
-        "logConfiguration": awslogs(group, region, DEFAULT_STREAM_PREFIX),
+        "logConfiguration": awslogs_configuration(group, region, DEFAULT_STREAM_PREFIX),
     }
     definition = {
         "family": PROOF_FAMILY,
@@ -446,5 +452,7 @@ def _launch_types(place: TaskPlace, like: Mapping[str, object]) -> list[str]:
 
 
 def _estimated_usd(definition: Mapping[str, Any], region: str) -> float | None:
-    architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture"))
+    architecture = text_or_none(
+        mapping_or_empty(definition.get("runtimePlatform")).get("cpuArchitecture")
+    )
     return estimated_fargate_usd([Size(VCPU, FARGATE_MB)] * len(SCENARIOS), region, architecture)

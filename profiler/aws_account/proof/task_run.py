@@ -24,7 +24,7 @@ from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line, option_words
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND, format_datetime
 from profiler.record.family_identity import PROOF_FAMILY
@@ -48,37 +48,37 @@ class TaskRunner(Struct, kw_only=True):
     _is_deleting: bool = False
     _stop_ns: int | None = None
 
-    def prepare(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
+    def register_definitions(self, take_step: TakeStep, on_step: Callable[[str], object]) -> None:
         """Allow the reports for the time, and register the family."""
         plan = self.plan
         if plan.policy_streams:
-            names = option_words({"--role-name": plan.role, "--policy-name": plan.name})
+            names = option_words({"--role-name": plan.role, "--policy-name": plan.resource_name})
             command = aws_command_line("iam", "delete-role-policy", *names)
             take_step(self._put_policy, UndoStep(self._delete_policy, command))
-            on_step(f"attached the policy {plan.name} to the role {plan.role}")
+            on_step(f"attached the policy {plan.resource_name} to the role {plan.role}")
         family = ("--family-prefix", PROOF_FAMILY)
         revisions = aws_command_line("ecs", "list-task-definitions", *family)
         take_step(lambda: None, UndoStep(self._delete_revisions, revisions))
         if ON_INSTANCE in plan.scenarios:
-            take_step(partial(self._register, plan.plain))
-        take_step(partial(self._register, plan.definition))
+            take_step(partial(self._register_revision, plan.plain))
+        take_step(partial(self._register_revision, plan.definition))
         on_step(f"registered {plan.planned.family}")
 
-    def _register(self, definition: Mapping[str, object]) -> None:
+    def _register_revision(self, definition: Mapping[str, object]) -> None:
         self._revisions.append(TaskDefinitions(self.open_client("ecs")).register(definition))
 
     def _put_policy(self) -> None:
         document = json.dumps(report_policy(self.plan.policy_streams))
         with aws_errors(f"The policy of {self.plan.role} was not changed", "iam:PutRolePolicy"):
             self.open_client("iam").put_role_policy(
-                RoleName=self.plan.role, PolicyName=self.plan.name, PolicyDocument=document
+                RoleName=self.plan.role, PolicyName=self.plan.resource_name, PolicyDocument=document
             )
 
     def _delete_policy(self) -> None:
         iam = self.open_client("iam")
-        with aws_errors(f"The policy {self.plan.name} stays", "iam:DeleteRolePolicy"):
+        with aws_errors(f"The policy {self.plan.resource_name} stays", "iam:DeleteRolePolicy"):
             try:
-                iam.delete_role_policy(RoleName=self.plan.role, PolicyName=self.plan.name)
+                iam.delete_role_policy(RoleName=self.plan.role, PolicyName=self.plan.resource_name)
             except iam.exceptions.NoSuchEntityException:
                 return
 
@@ -113,10 +113,10 @@ class TaskRunner(Struct, kw_only=True):
             arn
             for arn in unknown
             if _log_group_of_answer(ecs.describe_task_definition(taskDefinition=arn))
-            == self.plan.group
+            == self.plan.log_group_name
         ]
 
-    def start(self, task: ProofTask) -> None:
+    def start_program(self, task: ProofTask) -> None:
         """Start a task. The token lets a repeated call start it once."""
         is_on_instance = task.scenario == ON_INSTANCE
         program = SCENARIOS[0] if is_on_instance else task.scenario
@@ -127,15 +127,15 @@ class TaskRunner(Struct, kw_only=True):
                 answer = self.open_client("ecs").run_task(
                     cluster=self.plan.cluster,
                     taskDefinition=revision,
-                    startedBy=self.plan.name,
-                    clientToken=f"{self.plan.name}-{task.scenario}",
+                    startedBy=self.plan.resource_name,
+                    clientToken=f"{self.plan.resource_name}-{task.scenario}",
                     overrides=overrides,
                     **self.plan.place.run,
                 )
         except TaskProfilerError as error:
             task.failure = str(error)
             if not has_surely_changed_nothing(error.__cause__):
-                task.failure += f" It may have started: {self.plan.name} is its startedBy."
+                task.failure += f" It may have started: {self.plan.resource_name} is its startedBy."
             return
         for started in answer["tasks"]:
             task.arn = started["taskArn"]
@@ -146,7 +146,7 @@ class TaskRunner(Struct, kw_only=True):
 
     def undo_starts(self, tasks: Sequence[ProofTask]) -> UndoStep:
         """How all tasks of the proof are stopped, also those of which no answer arrived."""
-        started = ("--cluster", self.plan.cluster, "--started-by", self.plan.name)
+        started = ("--cluster", self.plan.cluster, "--started-by", self.plan.resource_name)
         command = aws_command_line("ecs", "list-tasks", *started)
         return UndoStep(partial(self._stop_tasks, tasks), command)
 
@@ -155,7 +155,7 @@ class TaskRunner(Struct, kw_only=True):
         ecs = self.open_client("ecs")
         cluster = self.plan.cluster
         with aws_errors("The proof's tasks were not stopped", "ecs:ListTasks and ecs:StopTask"):
-            name = self.plan.name
+            name = self.plan.resource_name
             pages = read_items(ecs, "list_tasks", "taskArns", cluster=cluster, startedBy=name)
             try:
                 running = [*pages]
@@ -177,11 +177,11 @@ class TaskRunner(Struct, kw_only=True):
                 if listed:
                     self.clock.sleep(POLL_SECONDS)
 
-    def describe(self, tasks: Sequence[ProofTask]) -> None:
+    def add_answers_of_aws(self, tasks: Sequence[ProofTask]) -> None:
         """Add ECS's own word to the tasks that it started."""
         describe_tasks(self.open_client, self.plan.cluster, tasks)
 
-    def findings(self, paths: ReportPathReader) -> Sequence[Finding]:
+    def definition_findings(self, paths: ReportPathReader) -> Sequence[Finding]:
         """What doctor finds about the family."""
         monitor = FamilyMonitor(state="current", planned=self.plan.planned)
         checks = ClusterChecks((), None, self.clock.wall_ns(), is_indexed=self.plan.indexes)
@@ -197,8 +197,14 @@ def _own_revisions(ecs: AwsClient, status: str) -> Iterator[str]:
 
 def _log_group_of_answer(answer: Mapping[str, Any]) -> str | None:
     """The log group of the first container of a definition that ECS describes."""
-    first = next(mappings(mapping(answer["taskDefinition"]).get("containerDefinitions")), {})
-    return text(mapping(mapping(first.get("logConfiguration")).get("options")).get("awslogs-group"))
+    first = next(
+        mappings_in_list(mapping_or_empty(answer["taskDefinition"]).get("containerDefinitions")), {}
+    )
+    return text_or_none(
+        mapping_or_empty(mapping_or_empty(first.get("logConfiguration")).get("options")).get(
+            "awslogs-group"
+        )
+    )
 
 
 def describe_tasks(open_client: OpenClient, cluster: str, tasks: Sequence[ProofTask]) -> None:

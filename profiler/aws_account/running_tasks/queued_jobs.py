@@ -8,7 +8,7 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.job_queues import raise_on_missing_queue
 from profiler.aws_account.registered_definitions import read_items
-from profiler.core.json_fields import count, mapping, text
+from profiler.core.json_fields import count_or_none, mapping_or_empty, text_or_none
 from profiler.core.text import on_one_line
 from profiler.record.batch_detail import (
     PENDING,
@@ -60,16 +60,16 @@ def read_queue(open_client: OpenClient, queue: str) -> list[QueuedJob]:
 
 
 def _queued_job(summary: Any, status: str) -> QueuedJob:  # noqa: ANN401  boto3's own
-    values = mapping(summary)
-    name = on_one_line(text(values.get("jobName")) or "")[:MAX_NAME_CHARS]
-    reason = on_one_line(text(values.get("statusReason")) or "")[:_MAX_REASON_CHARS]
-    started_ms = count(values.get("startedAt"))
+    values = mapping_or_empty(summary)
+    name = on_one_line(text_or_none(values.get("jobName")) or "")[:MAX_NAME_CHARS]
+    reason = on_one_line(text_or_none(values.get("statusReason")) or "")[:_MAX_REASON_CHARS]
+    started_ms = count_or_none(values.get("startedAt"))
     array = parse_array(values)
     return QueuedJob(
         status=status,
-        job_id=text(values.get("jobId")) or "",
+        job_id=text_or_none(values.get("jobId")) or "",
         job_name=name,
-        since_ms=started_ms or count(values.get("createdAt")),
+        since_ms=started_ms or count_or_none(values.get("createdAt")),
         reason=reason or children_text(array) or None,
         children=array.size,
     )

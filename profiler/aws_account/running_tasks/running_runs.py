@@ -73,7 +73,7 @@ class RunningRun(Struct, frozen=True, kw_only=True):
         return known_status(self.report.record) == _RUNNING
 
     @property
-    def interval(self) -> Interval:
+    def newest_interval(self) -> Interval:
         """The measurements since the checkpoint before the newest one; empty without a
         checkpoint.
         """
@@ -243,7 +243,7 @@ def _report_precedence(report: Report) -> tuple[bool, bool, int]:
     )
 
 
-class RunsInProgress(RunningRuns, kw_only=True):
+class LocalRunsInProgress(RunningRuns, kw_only=True):
     """The runs in progress on this machine, which ``read`` lists, and those that have just ended:
     their reports, which ``read_ended`` finds by the id.
     """

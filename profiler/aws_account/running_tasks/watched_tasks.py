@@ -71,7 +71,7 @@ class _DefinitionFacts(Struct, frozen=True, kw_only=True):
     unmonitored: tuple[str, ...] | None = None
 
     @property
-    def batch(self) -> str:
+    def batch_container(self) -> str:
         """Empty if several containers could be the batch."""
         return self.candidates[0] if len(self.candidates) == 1 else ""
 
@@ -111,7 +111,9 @@ class RunningTaskLister(Struct):
                     tasks.append(task)
         self._running = {task["taskArn"] for task in tasks if task.get("lastStatus") != _STOPPED}
         problems: list[str] = []
-        definitions = [self._definition(task["taskDefinitionArn"], problems) for task in tasks]
+        definitions = [
+            self._read_definition_facts(task["taskDefinitionArn"], problems) for task in tasks
+        ]
         groups: set[str] = set()
         for task, definition in zip(tasks, definitions, strict=True):
             if task.get("launchType") == EC2 and definition.unmonitored is not None:
@@ -141,7 +143,7 @@ class RunningTaskLister(Struct):
         problems += refusals
         return groups
 
-    def _definition(self, arn: str, problems: list[str]) -> _DefinitionFacts:
+    def _read_definition_facts(self, arn: str, problems: list[str]) -> _DefinitionFacts:
         """The definition's data; empty if it cannot be read now: the task is then shown with
         ECS's data alone.
         """
@@ -167,9 +169,11 @@ def _read_definition(definition: Mapping[str, object]) -> _DefinitionFacts:
         return replace(known, unmonitored=groups)
     # Each of several batches has its report in its own stream.
     writers = containers
-    if known.batch:
+    if known.batch_container:
         writers = tuple(
-            container for container in containers if container.name in (monitor.name, known.batch)
+            container
+            for container in containers
+            if container.name in (monitor.name, known.batch_container)
         )
     own_group = known_values((monitor.own_log_group,))
     groups = tuple(dict.fromkeys((*_groups_of(writers), *own_group)))
@@ -195,7 +199,7 @@ def _checkpoint_of_task(task: Mapping[str, Any], definition: _DefinitionFacts, t
         started_at = format_datetime(task["startedAt"].astimezone(UTC))
     end = parse_stopped_task({"detail": task})  # ECS's event has the same fields
     if end is not None:
-        candidates = [end.container(name) for name in definition.candidates]
+        candidates = [end.container_or_name_only(name) for name in definition.candidates]
         judged, _ = judge_candidates(end, candidates, monitor=definition.monitor)
         outcome = outcome_of(None, judged)
         status = outcome.status
@@ -210,7 +214,7 @@ def _checkpoint_of_task(task: Mapping[str, Any], definition: _DefinitionFacts, t
         region=arn_region(arn),
         account_id=arn_account(arn),
         launch_type=task.get("launchType"),
-        container=Container(name=definition.batch),
+        container=Container(name=definition.batch_container),
         status=status,
         exit_code=exit_code,
         likely_out_of_memory=is_killed,

@@ -57,7 +57,7 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, str] = {}
 
     @property
-    def registry(self) -> EcrImage | None:
+    def ecr_image(self) -> EcrImage | None:
         """The image in a registry of Amazon ECR, to which Docker signs in; None for another."""
         return ecr_image(self.image)
 
@@ -113,7 +113,7 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
         yield "#!/bin/bash"
         yield f"export DOCKER_CONFIG=/run/{CONTAINER}"
         yield 'mkdir -p "$DOCKER_CONFIG"'
-        if self.registry is not None:
+        if self.ecr_image is not None:
             registry = self.image.partition("/")[0]
             yield "command -v docker-credential-ecr-login >/dev/null ||"
             yield "  yum install -q -y amazon-ecr-credential-helper"

@@ -36,7 +36,7 @@ class StillRunningError(TaskProfilerError):
     """CloudFormation goes on, or may do so: what it does, or has done, is not known."""
 
 
-class Change(Struct, frozen=True):
+class ResourceChange(Struct, frozen=True):
     """The change of a resource in a change set."""
 
     action: str
@@ -51,7 +51,7 @@ class ChangeSet(Struct, frozen=True, kw_only=True):
     arn: str
     stack_id: str
     is_new: bool  # it creates the stack
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ResourceChange, ...] = ()
 
 
 class CloudFormationEvent(Struct, frozen=True):
@@ -129,7 +129,7 @@ class StackChanger(Struct):
             self.discard_change_set(change_set)
             raise
 
-    def _read_changes(self, arn: str) -> tuple[Change, ...] | None:
+    def _read_changes(self, arn: str) -> tuple[ResourceChange, ...] | None:
         """Wait for the change set, and read it; None if it is empty."""
         from botocore.exceptions import WaiterError  # slow to import
 
@@ -155,7 +155,7 @@ class StackChanger(Struct):
         changes = []
         for page in pages:
             for change in page.get("Changes", ()):
-                changes.append(Change(*map(change["ResourceChange"].get, names)))
+                changes.append(ResourceChange(*map(change["ResourceChange"].get, names)))
         return tuple(changes)
 
     def discard_change_set(self, change_set: ChangeSet) -> None:

@@ -29,7 +29,7 @@ from profiler.aws_account.setup.change_sets import ChangeSet, StackChanger
 from profiler.aws_account.setup.forwarder_secrets import store_secret
 from profiler.aws_account.setup.forwarder_zip import build_zip, forwarder_folder, zip_fingerprint
 from profiler.aws_account.setup.group_filters import (
-    Delivery,
+    FilterDelivery,
     FilterPlan,
     GroupFilters,
     GroupSelection,
@@ -328,7 +328,7 @@ class ForwarderDeployment(Struct, frozen=True):
             dropped += split_names(before["LogGroups"])
         if delivery is not None:
             dropped = [name for name in dropped if name not in names]
-        return filters.plan(wanted, dropped, delivery)
+        return filters.plan_filters(wanted, dropped, delivery)
 
     def _code_bucket(self, state: ForwarderStack) -> CodeBucket:
         sts = self.open_client("sts")
@@ -431,7 +431,9 @@ class ForwarderDeployment(Struct, frozen=True):
             # The filter of the template alone, maybe under the same name.
             if change.type == _FILTER_TYPE and change.action == "Remove":
                 filters = replace(filters, put=filters.groups)
-        delivery: Delivery | None = delivery_of_stack_values(plan.parameter_values_after, state)
+        delivery: FilterDelivery | None = delivery_of_stack_values(
+            plan.parameter_values_after, state
+        )
         return GroupFilters(state.name, self.open_client, self.on_step).carry_out(
             filters, delivery, self.changes.clock, self.on_step
         )

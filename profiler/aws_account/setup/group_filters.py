@@ -53,7 +53,7 @@ _GROUP_NAME = re.compile(r"[.\-_/#A-Za-z0-9*?\[\]!]{1,512}", re.ASCII)
 _ADVICE = "use a pattern NAME*, or --all-log-groups"
 
 
-class Delivery(Struct, frozen=True, kw_only=True):
+class FilterDelivery(Struct, frozen=True, kw_only=True):
     """What the filters of a stack deliver, and where to."""
 
     pattern: str
@@ -61,7 +61,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     role_arn: str | None = None  # with which CloudWatch Logs writes to a data stream
 
 
-def delivery_of_stack_values(values: Mapping[str, str], state: ForwarderStack) -> Delivery:
+def delivery_of_stack_values(values: Mapping[str, str], state: ForwarderStack) -> FilterDelivery:
     """The delivery of a stack with these parameters, as in the template's own subscription."""
     pattern = _NOTICES
     if values["ElasticsearchUrl"]:
@@ -69,17 +69,17 @@ def delivery_of_stack_values(values: Mapping[str, str], state: ForwarderStack) -
         if values["ForwardLogLines"] == "true":
             pattern = ""
     if values["ElasticsearchUrl"] and values["Ingestion"] == "stream":
-        return Delivery(
+        return FilterDelivery(
             pattern=pattern,
             destination_arn=state.outputs.get("ReportStreamArn"),
             role_arn=state.outputs.get("ReportStreamRoleArn"),
         )
     if state.possible_action == "absent" or state.stack_id is None:
-        return Delivery(pattern=pattern)
+        return FilterDelivery(pattern=pattern)
     prefix, _, _ = state.stack_id.partition(":cloudformation:")
     place = f"{arn_region(state.stack_id)}:{arn_account(state.stack_id)}"
     function_arn = f"{prefix}:lambda:{place}:function:{state.name}-forward-logs"
-    return Delivery(pattern=pattern, destination_arn=function_arn)
+    return FilterDelivery(pattern=pattern, destination_arn=function_arn)
 
 
 class GroupSelection(Struct, frozen=True, kw_only=True):
@@ -188,8 +188,8 @@ class GroupFilters(Struct, frozen=True):
         classes.pop(monitor_log_group(self.stack), None)
         return classes
 
-    def plan(
-        self, wanted: GroupSelection, before: Iterable[str], delivery: Delivery | None
+    def plan_filters(
+        self, wanted: GroupSelection, before: Iterable[str], delivery: FilterDelivery | None
     ) -> FilterPlan:
         """Compare the filters with what is wanted.
 
@@ -232,7 +232,7 @@ class GroupFilters(Struct, frozen=True):
         names: tuple[str, ...] = ()
         if state.parameters.get("Subscribe") != "account":
             names = split_names(state.parameters.get("LogGroups", ""))
-        return self.plan(GroupSelection(), names, None)
+        return self.plan_filters(GroupSelection(), names, None)
 
     def _read_filters(self, groups: Iterable[str]) -> dict[str, list[Mapping[str, Any]]]:
         """The filters of each group, up to the first error: an unread group has none."""
@@ -257,7 +257,7 @@ class GroupFilters(Struct, frozen=True):
             f"stream/{self.stack}-ReportStream-"
         )
 
-    def _is_current(self, filters: Iterable[Mapping[str, Any]], delivery: Delivery) -> bool:
+    def _is_current(self, filters: Iterable[Mapping[str, Any]], delivery: FilterDelivery) -> bool:
         own = self._own_filter(filters)
         return bool(own) and delivery == _delivery_by(own)
 
@@ -288,7 +288,7 @@ class GroupFilters(Struct, frozen=True):
     def carry_out(
         self,
         plan: FilterPlan,
-        delivery: Delivery | None,
+        delivery: FilterDelivery | None,
         clock: Clock,
         on_step: Callable[[str], object],
     ) -> tuple[str, ...]:
@@ -315,7 +315,7 @@ class GroupFilters(Struct, frozen=True):
     def _put_filter(
         self,
         group: str,
-        delivery: Delivery | None,
+        delivery: FilterDelivery | None,
         plan: FilterPlan,
         clock: Clock,
         waits_seconds: Iterator[float],
@@ -359,7 +359,7 @@ class GroupFilters(Struct, frozen=True):
                 else:
                     return
 
-    def _has_filter(self, group: str, delivery: Delivery, plan: FilterPlan) -> bool:
+    def _has_filter(self, group: str, delivery: FilterDelivery, plan: FilterPlan) -> bool:
         """Whether the group has the filter now. Raises TaskProfilerError if it cannot be put any
         more.
         """
@@ -412,9 +412,9 @@ def _is_denied(error: Exception) -> bool:
     return error_code(error) in ACCESS_DENIED
 
 
-def _delivery_by(own: Mapping[str, Any]) -> Delivery:
+def _delivery_by(own: Mapping[str, Any]) -> FilterDelivery:
     """What a filter delivers, and where to; of an empty one, nothing to nowhere."""
-    return Delivery(
+    return FilterDelivery(
         pattern=own.get("filterPattern") or "",
         destination_arn=own.get("destinationArn"),
         role_arn=own.get("roleArn") or None,

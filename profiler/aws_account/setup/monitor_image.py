@@ -25,9 +25,9 @@ from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import package_data_folder
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.version import __version__
-from profiler.task_definitions.permissions import concerns, statements_of, values_of_field
+from profiler.task_definitions.permissions import is_about_action, statements_of, values_of_field
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _BUILDER = "task-profiler"
@@ -105,10 +105,15 @@ class ImageRepository:
                     f"running schedules: {command} makes them immutable."
                 )
         lifecycle = self._read_or_none("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
-        for rule in mappings(_policy_document(lifecycle, "lifecyclePolicyText").get("rules")):
-            if _does_rule_select_tag(mapping(rule.get("selection")), tag):
+        for rule in mappings_in_list(
+            _policy_document(lifecycle, "lifecyclePolicyText").get("rules")
+        ):
+            if _does_rule_select_tag(mapping_or_empty(rule.get("selection")), tag):
                 title = " ".join(
-                    filter(None, (str(rule.get("rulePriority", "")), text(rule.get("description"))))
+                    filter(
+                        None,
+                        (str(rule.get("rulePriority", "")), text_or_none(rule.get("description"))),
+                    )
                 )
                 yield (
                     f"The lifecycle rule {title} of {self.name} also expires the image {tag}, and "
@@ -120,9 +125,9 @@ class ImageRepository:
             yield from self._policy_warnings(statement)
 
     def _policy_warnings(self, statement: Mapping[str, object]) -> Iterator[str]:
-        name = text(statement.get("Sid")) or "without a Sid"
+        name = text_or_none(statement.get("Sid")) or "without a Sid"
         title = f"The statement {name} in the policy of {self.name}"
-        pulls = concerns(statement, "ecr:BatchGetImage") or concerns(
+        pulls = is_about_action(statement, "ecr:BatchGetImage") or is_about_action(
             statement, "ecr:GetDownloadUrlForLayer"
         )
         if statement.get("Effect") == "Deny" and pulls:
@@ -130,7 +135,9 @@ class ImageRepository:
                 f"{title} denies the pull to some principals: tasks with such an execution role "
                 "do not start."
             )
-        if statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchDeleteImage"):
+        if statement.get("Effect") == "Allow" and is_about_action(
+            statement, "ecr:BatchDeleteImage"
+        ):
             yield f"{title} allows others to delete the image."
 
     def _read_or_none(
@@ -171,7 +178,7 @@ def check_default_image(
 
 
 def _policy_document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, object]:
-    return {} if answer is None else mapping(json.loads(answer[field]))
+    return {} if answer is None else mapping_or_empty(json.loads(answer[field]))
 
 
 def _does_rule_select_tag(selection: Mapping[str, object], tag: str) -> bool:
@@ -382,15 +389,15 @@ def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
                 (copy / path.name).symlink_to(path.absolute())
     settings: dict[str, object] = {}
     with suppress(OSError, ValueError):
-        settings |= mapping(json.loads((own / _CONFIG).read_bytes()))
+        settings |= mapping_or_empty(json.loads((own / _CONFIG).read_bytes()))
     auths = {
         name: value
-        for name, value in mapping(settings.get("auths")).items()
+        for name, value in mapping_or_empty(settings.get("auths")).items()
         if registry not in name
     }
     settings |= {
         "auths": auths,
-        "credHelpers": {**mapping(settings.get("credHelpers")), registry: ""},
+        "credHelpers": {**mapping_or_empty(settings.get("credHelpers")), registry: ""},
     }
     (copy / _CONFIG).write_text(json.dumps(settings))
     (copy / _CONFIG).chmod(0o600)

@@ -40,10 +40,10 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Span, sentences_about, write_lines, write_paragraph
-from profiler.cli.tables import folding, table, table_width
+from profiler.cli.tables import aligned_table, folding_columns, table_width
 from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_log_groups import defined_places, log_trust, open_pages
+from profiler.cli.wiring.open_log_groups import defined_log_places, log_trust, page_reader
 from profiler.cli.wiring.open_past_runs import open_source, source_names
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import family_of
@@ -124,7 +124,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     paths = ReportPathReader(open_client, partial(open_clients, profile=options.profile))
     health = family_health(monitor, paths)
     yield from execution_role_findings(monitor.planned, paths, "ok")
-    checks = _cluster_checks(rollout, [monitor], [health], options, now_ns)
+    checks = _make_cluster_checks(rollout, [monitor], [health], options, now_ns)
     said = {finding.text for finding in of_definition}
     for finding in checks.account_findings(monitor, health):
         if finding.text not in said:
@@ -158,14 +158,14 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
             monitors.append(monitor)
             healths.append(family_health(monitor, paths))
             show("Reading families", len(monitors) / len(families))
-    checks = _cluster_checks(rollout, monitors, healths, options, now_ns)
+    checks = _make_cluster_checks(rollout, monitors, healths, options, now_ns)
     judged = tuple(checks.judge_families(monitors, healths))
     for sentence in sorted(paths.problems):
         warn(sentence)
     if as_json:
         write_json_lines(judged)
     else:
-        write_lines(_table_lines(judged, cluster, table_width()))
+        write_lines(_family_table_lines(judged, cluster, table_width()))
         for sentence in container_insights_sentences(open_client, (cluster,)):
             write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
@@ -173,7 +173,7 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
     return 1 if wrong else 0
 
 
-def _cluster_checks(
+def _make_cluster_checks(
     rollout: Rollout,
     monitors: Sequence[FamilyMonitor],
     healths: Sequence[FamilyHealth],
@@ -185,7 +185,9 @@ def _cluster_checks(
     is_indexed = bool(source_names(options, "search")) or any(
         health.forwarded_to for health in healths
     )
-    schedules = [schedule_of(target) for target in rollout.targets if has_due_times(target)]
+    schedules = [
+        schedule_of(target) for target in rollout.scheduled_targets if has_due_times(target)
+    ]
     return ClusterChecks(schedules, reports, now_ns, is_indexed=is_indexed)
 
 
@@ -203,11 +205,13 @@ def _last_reports(
         (monitor.planned.revision_arn for monitor in monitors if monitor.planned.revision_arn), ""
     )
     open_client = open_clients(options.region, options.profile)
-    pages = LimitedPageReader(open_pages(open_client))
+    pages = LimitedPageReader(page_reader(open_client))
     trust = log_trust(open_client)
     reporting = [health for health in healths if health.has_reports]
     planned = [monitor.planned for monitor in monitors]
-    places = defined_places(open_client, {one.family: one.document.definition for one in planned})
+    places = defined_log_places(
+        open_client, {one.family: one.document.definition for one in planned}
+    )
     urls = source_names(options, "search")
 
     def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
@@ -241,11 +245,11 @@ def _last_reports(
     return LastReportsByFamily(newest_ns=newest_ns, unread=frozenset(pages.unread))
 
 
-def _table_lines(
+def _family_table_lines(
     judged: Sequence[FamilyHealth], cluster: str, width: int | None
 ) -> Iterator[tuple[Span, ...]]:
-    columns = folding(*_TITLES, f"Last report ({local_zone()})")
-    yield from table(columns, map(_cells, judged), width=width)
+    columns = folding_columns(*_TITLES, f"Last report ({local_zone()})")
+    yield from aligned_table(columns, map(_family_cells, judged), width=width)
     yield from sentences_about(_shared_sentences(judged, cluster), width)
 
 
@@ -273,7 +277,7 @@ def _shared_sentences(
             yield name, shared.replace(_SHARED_COMMAND, command), _LEVEL_STYLES[level]
 
 
-def _cells(health: FamilyHealth) -> Sequence[str | Span]:
+def _family_cells(health: FamilyHealth) -> Sequence[str | Span]:
     levels: Mapping[str, str] = {
         finding.topic: finding.level for finding in reversed(health.findings)
     }

@@ -21,7 +21,7 @@ from profiler.cli.options import (
     option,
 )
 from profiler.cli.printing import terminal_columns, write_json_lines
-from profiler.cli.styled_text import Line, Span, wrapped, write_lines
+from profiler.cli.styled_text import Line, Span, wrapped_lines, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.build_collectors import metadata_source
 from profiler.cli.wiring.open_past_runs import open_search, source_names
@@ -184,8 +184,8 @@ def _findings_of_deployment(stack: str, options: SourceOptions, clock: Clock) ->
 def _finding_lines(finding: Finding, width: int | None) -> Iterator[Line]:
     word, colour = _LEVEL_STYLES[finding.level]
     topic = f" {finding.topic:14} "
-    yield from wrapped(finding.text, width, Span(f"{word:8}", colour), topic)
-    yield from wrapped(finding.advice or "", width, " " * (8 + len(topic)))
+    yield from wrapped_lines(finding.text, width, Span(f"{word:8}", colour), topic)
+    yield from wrapped_lines(finding.advice or "", width, " " * (8 + len(topic)))
 
 
 def _doctor_context(
@@ -208,7 +208,7 @@ def _machine_probes(
             return None
         source = NvmlSource(load_binding, clock)
         return (
-            run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False))
+            run_with_timeout(_DRIVER_SECONDS, lambda: source.read_all_gpus(counters=False))
             or _DRIVER_TIMEOUT
         )
 

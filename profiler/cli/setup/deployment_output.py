@@ -19,9 +19,9 @@ from profiler.aws_account.forwarder_stack import (
     read_last_deleted_stack,
 )
 from profiler.aws_account.setup.change_sets import (
-    Change,
     ChangeSet,
     CloudFormationEvent,
+    ResourceChange,
     StackChanger,
     StillRunningError,
     remaining_resource_lines,
@@ -43,7 +43,7 @@ from profiler.cli.printing import (
     write_json_lines,
 )
 from profiler.cli.styled_text import Span, write_lines
-from profiler.cli.tables import Column, folding, table, table_width
+from profiler.cli.tables import Column, aligned_table, folding_columns, table_width
 from profiler.core.clock import SystemClock
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
@@ -73,7 +73,9 @@ class ForwarderCluster:
             self._warn(error)
             return None
 
-    def install(self, prefix: str, period: str, on_step: Callable[[str], object] = say) -> None:
+    def install_templates(
+        self, prefix: str, period: str, on_step: Callable[[str], object] = say
+    ) -> None:
         """Install the index templates, and the indices of the month or day (``period``).
 
         Raises RejectedError.
@@ -118,15 +120,15 @@ class DeploymentOutput(Struct, frozen=True, kw_only=True):
     is_applied: bool
     as_json: bool
 
-    def step(self, sentence: str) -> None:
+    def print_step(self, sentence: str) -> None:
         """Print a step: with JSON, on standard error."""
         say_done(sentence, as_json=self.as_json)
 
-    def event(self, event: CloudFormationEvent) -> None:
+    def print_event(self, event: CloudFormationEvent) -> None:
         reason = f": {event.reason}" if event.reason else ""
-        self.step(f"{event.status}  {event.resource}{reason}")
+        self.print_step(f"{event.status}  {event.resource}{reason}")
 
-    def plan(self, stack: str, sentences: Iterable[str]) -> None:
+    def print_plan(self, stack: str, sentences: Iterable[str]) -> None:
         """Print a plan that is not carried out."""
         if self.as_json:
             write_json_lines(
@@ -138,7 +140,7 @@ class DeploymentOutput(Struct, frozen=True, kw_only=True):
         say_sentence(NOT_APPLIED)
 
 
-def deploy(
+def deploy_forwarder(
     request: DeploymentRequest,
     open_client: OpenClient,
     cluster: ForwarderCluster | None,
@@ -153,14 +155,14 @@ def deploy(
         text.startswith("SearchEngine=") for text in request.parameters
     ):
         request = replace(request, settings={**request.settings, "SearchEngine": engine})
-    changes = StackChanger(request.name, open_client, SystemClock(), output.event)
-    deployment = ForwarderDeployment(request, open_client, changes, output.step)
+    changes = StackChanger(request.name, open_client, SystemClock(), output.print_event)
+    deployment = ForwarderDeployment(request, open_client, changes, output.print_step)
     plan, bucket = deployment.plan_deployment()
     reason, options = why_stack_does_nothing(plan.parameter_values_after)
     if reason:
         warn(f"The stack {plan.state.name} {reason}: add {' '.join(options)}.")
     if not output.is_applied:
-        output.plan(request.name, deployment.plan_lines(plan, bucket))
+        output.print_plan(request.name, deployment.plan_lines(plan, bucket))
         return 0
     change_set = deployment.upload_and_create_change_set(plan, bucket)
     with nullcontext() if change_set is None else changes.discarded_on_error(change_set):
@@ -168,24 +170,24 @@ def deploy(
             _print_changes(change_set.changes)
         deployment.store_secrets(plan)
         if cluster is not None:
-            cluster.install(
+            cluster.install_templates(
                 plan.parameter_values_after["IndexPrefix"],
                 plan.parameter_values_after["IndexPeriod"],
-                output.step,
+                output.print_step,
             )
         if change_set is not None:
             changes.read_earlier(change_set.stack_id)
     state = plan.state
     if change_set is not None:
         if plan.filters.delete:
-            output.step(f"If this command is killed, {_removal_commands(plan.filters)}")
-        with _interruption_explained(state.name, plan.filters):
+            output.print_step(f"If this command is killed, {_removal_commands(plan.filters)}")
+        with _explain_interruption(state.name, plan.filters):
             state = changes.apply_change_set(change_set)
     rest = (
         "The stack is deployed, but not all subscription filters are: repeat the command, which "
         f"does the rest.{_lost_filters_sentence(plan.filters)}"
     )
-    with _rest_explained(plan.filters, rest):
+    with _explain_remaining_filters(plan.filters, rest):
         failures = deployment.put_filters(plan, state, change_set)
     _print_result(plan, state, change_set, failures, output)
     return 1 if failures else 0
@@ -199,7 +201,7 @@ def _print_result(
     output: DeploymentOutput,
 ) -> None:
     """Print what was deployed, and warn of log groups that are not subscribed."""
-    _warn_of(failures)
+    _warn_of_log_groups(failures)
     if output.as_json:
         made = () if change_set is None else change_set.changes
         document = {
@@ -215,13 +217,15 @@ def _print_result(
         say_sentence(f"The stack {state.name} is up to date: nothing changed.")
     else:
         if state.outputs:
-            write_lines(table((Column("OUTPUT"), Column("VALUE")), sorted(state.outputs.items())))
+            write_lines(
+                aligned_table((Column("OUTPUT"), Column("VALUE")), sorted(state.outputs.items()))
+            )
         say_sentence(f"The stack {state.name_and_region} is deployed: version {state.version}.")
         for line in export_lines(plan.parameter_values_after):
             say(line)
 
 
-def _warn_of(failures: Sequence[str]) -> None:
+def _warn_of_log_groups(failures: Sequence[str]) -> None:
     for sentence in failures[:_MAX_FAILURES]:
         warn(sentence)
     if len(failures) > _MAX_FAILURES:
@@ -234,7 +238,7 @@ def _warn_of(failures: Sequence[str]) -> None:
 
 
 @contextmanager
-def _interruption_explained(name: str, filters: FilterPlan) -> Iterator[None]:
+def _explain_interruption(name: str, filters: FilterPlan) -> Iterator[None]:
     """Say that CloudFormation goes on, and which filters only this run knows."""
     stays = _lost_filters_sentence(filters)
     try:
@@ -263,7 +267,7 @@ def _removal_commands(filters: FilterPlan) -> str:
 
 
 @contextmanager
-def _rest_explained(filters: FilterPlan, sentence: str) -> Iterator[None]:
+def _explain_remaining_filters(filters: FilterPlan, sentence: str) -> Iterator[None]:
     """Say after Ctrl-C that some of the filters may be left to do."""
     try:
         yield
@@ -274,7 +278,7 @@ def _rest_explained(filters: FilterPlan, sentence: str) -> Iterator[None]:
 
 
 @contextmanager
-def _filters_explained(name: str, filters: FilterPlan) -> Iterator[None]:
+def _explain_deleted_filters(name: str, filters: FilterPlan) -> Iterator[None]:
     """Say of a stack that is not deleted that the filters are: its functions get no line."""
     try:
         yield
@@ -291,7 +295,7 @@ def _filters_explained(name: str, filters: FilterPlan) -> Iterator[None]:
         ) from error
 
 
-def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None:
+def delete_forwarder(name: str, open_client: OpenClient, output: DeploymentOutput) -> None:
     """Delete the subscription filters and the stack, and print the remaining resources.
 
     The stack stays if a filter is left, because its parameters name the log groups: then it raises
@@ -313,24 +317,24 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
     if not output.is_applied:
         for problem in problems:
             warn(problem)
-        output.plan(name, _deletion_sentences(state, filter_plan))
+        output.print_plan(name, _deletion_sentences(state, filter_plan))
         return
-    changes = StackChanger(name, open_client, SystemClock(), output.event)
+    changes = StackChanger(name, open_client, SystemClock(), output.print_event)
     changes.read_earlier(state.stack_id)
     command = command_line("setup", "stack", "--name", name, "--yes")
     rest = (
         f"The stack {name} is not deleted, but some of its subscription filters may be: repeat the "
         f"command, or subscribe again with {command}"
     )
-    with _rest_explained(filter_plan, rest):
-        failures = filters.carry_out(filter_plan, None, SystemClock(), output.step)
+    with _explain_remaining_filters(filter_plan, rest):
+        failures = filters.carry_out(filter_plan, None, SystemClock(), output.print_step)
     if failures:
-        _warn_of(failures)
+        _warn_of_log_groups(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
-    with _interruption_explained(name, FilterPlan()), _filters_explained(name, filter_plan):
+    with _explain_interruption(name, FilterPlan()), _explain_deleted_filters(name, filter_plan):
         kept = [*remaining_resource_lines(state, changes.delete_stack(state.stack_id))]
     head = f"The stack {state.name_and_region} is deleted. These stay:"
-    _print_remains(name, head, kept, output, is_deleted=True)
+    _print_remaining_resources(name, head, kept, output, is_deleted=True)
 
 
 def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput) -> None:
@@ -342,14 +346,14 @@ def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput)
     try:
         gone = read_last_deleted_stack(open_client, name)
         if gone is not None and gone.stack_id is not None:
-            changes = StackChanger(name, open_client, SystemClock(), output.event)
+            changes = StackChanger(name, open_client, SystemClock(), output.print_event)
             kept = tuple(
                 remaining_resource_lines(gone, changes.kept_resource_events(gone.stack_id))
             )
             head += " These stay of the last one, unless somebody has deleted them:"
     except TaskProfilerError as error:
         warn(f"What stays of a stack that was deleted before is unknown. {error}")
-    _print_remains(name, head, kept, output, is_deleted=False)
+    _print_remaining_resources(name, head, kept, output, is_deleted=False)
 
 
 def _deletion_sentences(state: ForwarderStack, filters: FilterPlan) -> Iterator[str]:
@@ -363,7 +367,7 @@ def _deletion_sentences(state: ForwarderStack, filters: FilterPlan) -> Iterator[
         yield f"  {sentence}"
 
 
-def _print_remains(
+def _print_remaining_resources(
     name: str, head: str, kept: Sequence[str], output: DeploymentOutput, *, is_deleted: bool
 ) -> None:
     if output.as_json:
@@ -374,11 +378,11 @@ def _print_remains(
         say(f"  {sentence}")
 
 
-def _print_changes(changes: tuple[Change, ...]) -> None:
+def _print_changes(changes: tuple[ResourceChange, ...]) -> None:
     rows = []
     for change in changes:
         action = Span(change.action, _STYLES.get(change.action, ""))
         replacement = change.replacement or ""
         rows.append((action, change.resource, change.type, _REPLACEMENTS.get(replacement, "")))
-    columns = folding("ACTION", "RESOURCE", "TYPE", "REPLACEMENT")
-    write_lines(table(columns, rows, width=table_width()))
+    columns = folding_columns("ACTION", "RESOURCE", "TYPE", "REPLACEMENT")
+    write_lines(aligned_table(columns, rows, width=table_width()))

@@ -20,7 +20,7 @@ from profiler.aws_account.proof.run import WAIT_SECONDS, ProofRun, Runner
 from profiler.aws_account.proof.task_plan import TasksPlan, make_tasks_plan
 from profiler.aws_account.proof.task_run import TaskRunner
 from profiler.aws_account.setup.monitor_image import check_default_image
-from profiler.cli.interruption import stop_held
+from profiler.cli.interruption import hold_stop_signals
 from profiler.cli.options import ProofRequest, SourceOptions
 from profiler.cli.printing import (
     NOT_APPLIED,
@@ -31,10 +31,10 @@ from profiler.cli.printing import (
     write_json_lines,
 )
 from profiler.cli.progress import progress_row
-from profiler.cli.styled_text import Line, Span, wrapped, write_lines
-from profiler.cli.tables import Column, table, table_width
+from profiler.cli.styled_text import Line, Span, wrapped_lines, write_lines
+from profiler.cli.tables import Column, aligned_table, table_width
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_log_groups import log_trust, open_pages
+from profiler.cli.wiring.open_log_groups import log_trust, page_reader
 from profiler.cli.wiring.open_past_runs import open_search, parse_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.command_lines import command_line
@@ -70,11 +70,14 @@ def print_proof(
         _print_plan(plan, as_json=request.as_json)
         return 0
     proof = _make_proof_run(request, plan, open_client, clock or SystemClock(), wait_seconds)
-    with progress_row() as show, stop_held("It stops, and removes what it has made.") as stop:
-        proof.check_stop = stop.check
+    with (
+        progress_row() as show,
+        hold_stop_signals("It stops, and removes what it has made.") as stop,
+    ):
+        proof.check_stop = stop.raise_if_stopped
         proof.on_wait = partial(show, "Waiting for reports")
         try:
-            proof.run()
+            proof.run_to_end()
             rows = proof.compare_and_list_rows()
             platform = _platform_text(proof, open_client)
         finally:
@@ -82,7 +85,7 @@ def print_proof(
             for sentence in left:
                 warn(sentence)
     if request.keep:
-        warn(f"The log group {plan.group} is kept.")
+        warn(f"The log group {plan.log_group_name} is kept.")
     _print_rows(request, plan, rows, platform)
     return 1 if left or any(row.state == "differs" for row in rows) else 0
 
@@ -123,9 +126,9 @@ def _make_proof_run(
         raise TaskProfilerError(trust.problem)
     reader = EvidenceReader(
         plan=plan,
-        describe=runner.describe,
+        describe=runner.add_answers_of_aws,
         open_client=open_client,
-        read_pages=open_pages(open_client),
+        read_pages=page_reader(open_client),
         trust=trust,
         documents=documents,
         clock=clock,
@@ -144,14 +147,14 @@ def _make_proof_run(
 
 
 def _print_plan(plan: TasksPlan | JobsPlan, *, as_json: bool) -> None:
-    document = plan.document()
+    document = plan.plan_document()
     if as_json:
         write_json_lines([document])
         return
     for name, value in document.items():
         values = value if isinstance(value, list) else [value]
         text = ", ".join(map(str, values)) if value not in (None, [], "") else "-"
-        write_lines(wrapped(text, terminal_columns(), f"{name:18}"))
+        write_lines(wrapped_lines(text, terminal_columns(), f"{name:18}"))
     click.echo(NOT_APPLIED, err=True)
 
 
@@ -177,7 +180,7 @@ def _print_rows(
 ) -> None:
     if request.as_json:
         result = {"version": __version__, "platform": platform, "rows": rows}
-        write_json_lines([result | ({"logGroup": plan.group} if request.keep else {})])
+        write_json_lines([result | ({"logGroup": plan.log_group_name} if request.keep else {})])
     elif request.markdown:
         say("\n".join(_markdown_lines(plan, rows, platform)))
     else:
@@ -192,10 +195,12 @@ def _row_lines(rows: Sequence[ProofRow], width: int | None) -> Iterator[Line]:
         seen = row.seen + words_if_known(": {}", row.detail)
         state = Span(row.state, _STYLES[row.state])
         cells.append((row.task, row.check, state, row.expected, seen))
-    yield from table([Column(title, folds=True) for title in _TITLES], cells, width=width)
+    yield from aligned_table([Column(title, folds=True) for title in _TITLES], cells, width=width)
     for row in rows:
         if row.remedy is not None:
-            yield from wrapped(f"{row.task}, {row.check}: {row.remedy}", width, "- ", style="red")
+            yield from wrapped_lines(
+                f"{row.task}, {row.check}: {row.remedy}", width, "- ", style="red"
+            )
 
 
 def _markdown_lines(plan: ProofPlan, rows: Sequence[ProofRow], platform: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK, read_existing_stack
 from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.replay import QueueState, RedriveProgress, queue_state
-from profiler.aws_account.replay import redrive as redrive_queue
+from profiler.aws_account.replay import redrive_events as redrive_queue
 from profiler.aws_account.setup.monitor_image import (
     DockerProgram,
     ImageBuild,
@@ -26,11 +26,11 @@ from profiler.aws_account.setup.monitor_image import (
     clone_folder,
 )
 from profiler.cli.aws_names import BUCKET, CLUSTER, REPOSITORY, ROLE, SECURITY_GROUPS, SUBNETS
-from profiler.cli.interruption import stop_held
+from profiler.cli.interruption import hold_stop_signals
 from profiler.cli.options import (
-    CommandGroup,
     ImageTag,
     ProofRequest,
+    WholeSentenceGroup,
     aws_options,
     flag,
     gathered,
@@ -50,7 +50,7 @@ from profiler.cli.printing import (
 )
 from profiler.cli.progress import progress_row
 from profiler.cli.setup.batch_instances_command import batch_instances
-from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
+from profiler.cli.styled_text import Line, Span, wrapped_lines, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.aws_clients import has_surely_changed_nothing
 from profiler.core.clock import SystemClock
@@ -93,7 +93,7 @@ _WITH_DELETE = ("delete", "name", "yes", "as_json", "region", "profile")
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 
 
-def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+def checked_stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     """Refuse what AWS would refuse later.
 
     CloudFormation's answer to an empty name is all stacks.
@@ -125,19 +125,21 @@ def _read_secret(
     )
 
 
-def _ids(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
+def _parse_ids(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> tuple[str, ...]:
     """The ids in a list."""
     return split_names(text or "")
 
 
 _name_option = option(
-    "--name", "STACK", "Name of the stack.", default=FORWARDER_STACK, callback=stack_name
+    "--name", "STACK", "Name of the stack.", default=FORWARDER_STACK, callback=checked_stack_name
 )
 
 
 @click.group(
     "setup",
-    cls=CommandGroup,
+    cls=WholeSentenceGroup,
     invoke_without_command=True,
     epilog="Example: task-profiler setup --cluster jobs",
 )
@@ -188,14 +190,16 @@ def setup(
 
 def _step_lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
     word, colour = _STATES[step.is_done]
-    yield from wrapped(step.text, width, f"{number} {step.name:10}", Span(f"{word:10}", colour))
+    yield from wrapped_lines(
+        step.text, width, f"{number} {step.name:10}", Span(f"{word:10}", colour)
+    )
     if step.is_done:
         return
     for words in step.commands:
         room = width and width - len(_GOES_ON)
         if any(" " in word for word in words):  # such a word stays whole
             room = None
-        *rows, last = wrapped(shlex.join(words), room, _INDENT)
+        *rows, last = wrapped_lines(shlex.join(words), room, _INDENT)
         for row in rows:
             yield *row, Span(_GOES_ON)
         yield last
@@ -244,14 +248,14 @@ def _redrive_all(redrivings: Sequence["_Redriving"], *, as_json: bool) -> list[i
     TaskProfilerError.
     """
     codes = []
-    with stop_held("It stops after the event that is in work.") as stop:
+    with hold_stop_signals("It stops after the event that is in work.") as stop:
         for redriving in redrivings:
             try:
-                codes.append(redriving.run(stop.check))
+                codes.append(redriving.redrive(stop.raise_if_stopped))
             finally:
                 if redriving.has_begun and not as_json:
                     redriving.say_done()
-            for sentence in redriving.sentences():
+            for sentence in redriving.remaining_event_sentences():
                 warn(sentence)
     return codes
 
@@ -272,7 +276,7 @@ class _Redriving(Struct, kw_only=True):
     def count(self) -> int:
         return self.done.sent if self.is_sent else self.state.visible
 
-    def run(self, check_stop: Callable[[], object]) -> int:
+    def redrive(self, check_stop: Callable[[], object]) -> int:
         """Returns the exit code. Raises TaskProfilerError."""
         now_ms = SystemClock().wall_ns() / NS_PER_MS
         what = f"The events for {self.function} were not all sent, and the rest is in the queue"
@@ -315,7 +319,7 @@ class _Redriving(Struct, kw_only=True):
         else:
             say_sentence(f"would send {events} to {self.function}")
 
-    def sentences(self) -> Iterator[str]:
+    def remaining_event_sentences(self) -> Iterator[str]:
         """What is left in the queue, and why."""
         if self.state.hidden:
             minutes = format_count(self.state.hidden_minutes, "minute")
@@ -345,11 +349,11 @@ class _Redriving(Struct, kw_only=True):
     "FAMILY",
     "Run them as this family's schedule or service, or as this job definition, with its roles.",
 )
-@option("--subnets", "ID,…", "In these subnets.", type=SUBNETS, callback=_ids)
+@option("--subnets", "ID,…", "In these subnets.", type=SUBNETS, callback=_parse_ids)
 @option(
     *("--security-groups", "ID,…", "With these security groups."),
     type=SECURITY_GROUPS,
-    callback=_ids,
+    callback=_parse_ids,
 )
 @option("--task-role", "ROLE", "With this task role.", type=ROLE)
 @option("--execution-role", "ROLE", "With this execution role.", type=ROLE)
@@ -438,11 +442,11 @@ def image(
             click.echo(f"Created the ECR repository {ecr.name}", err=True)
         try:
             with (
-                stop_held("It ends Docker first.") as stop,
+                hold_stop_signals("It ends Docker first.") as stop,
                 build_context() as context,
-                docker.signed_in(*credentials, stop.check) as signed_in,
+                docker.signed_in(*credentials, stop.raise_if_stopped) as signed_in,
             ):
-                signed_in.build_and_push(build, f"{uri}:{tag}", str(context), stop.check)
+                signed_in.build_and_push(build, f"{uri}:{tag}", str(context), stop.raise_if_stopped)
         except KeyboardInterrupt:
             warn(
                 f"It ended before {repository}:{tag} was known to be in ECR. The same command "
@@ -566,7 +570,7 @@ def stack(
     output = deployment_output.DeploymentOutput(is_applied=yes, as_json=as_json)
     if delete:
         _refuse_beside_delete(click.get_current_context())
-        deployment_output.remove(name, open_client, output)
+        deployment_output.delete_forwarder(name, open_client, output)
         return 0
     _check_addresses(url, otlp_url)
     settings = {
@@ -593,7 +597,7 @@ def stack(
         environment = _cluster_environment(credentials)
         session = search_session(url, region, profile, environment)
         cluster = deployment_output.ForwarderCluster(url, session)
-    return deployment_output.deploy(request, open_client, cluster, output)
+    return deployment_output.deploy_forwarder(request, open_client, cluster, output)
 
 
 def _refuse_beside_delete(context: click.Context) -> None:

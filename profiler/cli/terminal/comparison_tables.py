@@ -5,8 +5,8 @@ from functools import partial
 from statistics import median
 
 from profiler.cli.printing import UNKNOWN
-from profiler.cli.styled_text import EMPTY, Line, Span, wrapped
-from profiler.cli.tables import Column, table
+from profiler.cli.styled_text import EMPTY, Line, Span, wrapped_lines
+from profiler.cli.tables import Column, aligned_table
 from profiler.core.optional_math import difference, known_members, known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import format_local, local_zone
@@ -47,9 +47,9 @@ def comparison_lines(
     sets: Sequence[RunSet], changes: Sequence[MetricChange], width: int | None
 ) -> Iterator[Line]:
     """Draw both sets, then the metrics that a run has."""
-    yield from table(set_columns(), set_rows(sets), width=width)
+    yield from aligned_table(set_columns(), set_rows(sets), width=width)
     for sentence in conditions_of_comparison(sets):
-        yield from wrapped(sentence, width)
+        yield from wrapped_lines(sentence, width)
     yield EMPTY
     styled_rows: list[Sequence[str | Span]] = []
     for compared, (*figures, verdict) in zip(
@@ -57,9 +57,9 @@ def comparison_lines(
     ):
         style = "" if compared.metric.is_share else _STYLES.get(verdict, "")
         styled_rows.append((*figures, Span(verdict, style)))
-    yield from table(METRIC_COLUMNS, styled_rows, width=width)
+    yield from aligned_table(METRIC_COLUMNS, styled_rows, width=width)
     for sentence in limits_of_comparison(sets, changes):
-        yield from wrapped(sentence, width)
+        yield from wrapped_lines(sentence, width)
 
 
 def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
             compared.metric.row.name,
             number_text(compared.a, unit),
             number_text(compared.b, unit),
-            percent_text(change.change_percent),
+            change_percent_text(change.change_percent),
             interval_text(change),
             verdict,
         )
@@ -232,7 +232,7 @@ def _runs_needed(changes: Sequence[MetricChange]) -> Iterator[str]:
         yield f"At least {MIN_RUNS} runs per side are needed."
 
 
-def percent_text(percent: float | None) -> str:
+def change_percent_text(percent: float | None) -> str:
     """The change with its sign; ``=`` if it reads 0, and ``-`` if it is unknown."""
     if percent is None:
         return UNKNOWN

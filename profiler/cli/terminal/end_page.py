@@ -13,15 +13,15 @@ from profiler.cli.styled_text import (
     RESET,
     Line,
     Span,
+    build_line,
+    cut_end,
     displayed_columns,
-    line,
     render_lines,
-    shorten,
     shows_colours,
-    wrapped,
+    wrapped_lines,
 )
 from profiler.cli.terminal.next_step import may_name_size, next_step
-from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, label
+from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, label_span
 from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
 from profiler.cli.terminal.time_bar import short_legend, time_bar
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
@@ -55,7 +55,7 @@ from profiler.record.units import (
     format_value,
 )
 from profiler.runs.past_runs.run_source import PastRun
-from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from profiler.runs.past_runs.verdict_sentence import VerdictSentences, verdict_of
 
 MAX_LINES = 8
 # On a narrower terminal, lines wrap.
@@ -81,7 +81,7 @@ class EndView(View, frozen=True, kw_only=True):
     printed: Sequence[str] = ()
 
 
-def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[Line]:
+def end_page_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[Line]:
     """Draw the end of a run.
 
     ``earlier`` are comparable successes of its family, the newest first.
@@ -108,7 +108,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (1, _evidence_lines(verdict, story.outcome, view)),
         (4, _unread_gpu_lines(story, view)),
         (4, _warning_lines(story, view)),
-        *_usage(record, story, view),
+        *_usage_lines_by_order(record, story, view),
         *(
             (6, _wrapped_lines(row.name, row.text, view))
             for row in story.rows_named(*BESIDE_MEMORY)
@@ -144,7 +144,7 @@ def _change_lines(record: Record, earlier: Sequence[Record], view: EndView) -> t
 
     spans = change_spans(record, earlier, view.now_ns, view.width - len(INDENT) - _LABEL_WIDTH)
     if spans:
-        return (line(label("change", width=_LABEL_WIDTH), *spans),)
+        return (build_line(label_span("change", width=_LABEL_WIDTH), *spans),)
     return ()
 
 
@@ -163,21 +163,21 @@ def _command_if_fits(name: str, argument: str, view: EndView) -> str:
 
 
 def _head_lines(
-    verdict: Verdict, record: Record, usage: RunUsage, pointer: str, view: EndView
+    verdict: VerdictSentences, record: Record, usage: RunUsage, pointer: str, view: EndView
 ) -> tuple[Line, ...]:
     """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU
     time, how to see more.
     """
     dot = Span("● ", verdict.tone)
     text = printable(verdict.text.removesuffix("."))
-    rows = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
+    rows = _lines_after_label(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - columns_of(dot.text + text)
     facts = _facts_text(record, usage, room)
     room -= len(facts)
     if len(pointer) >= room - 1:
         pointer = ""
     end = pointer and pointer.rjust(room)
-    return (line(*rows[0], facts, Span(end, "dim")), *rows[1:])
+    return (build_line(*rows[0], facts, Span(end, "dim")), *rows[1:])
 
 
 def one_line_end(report: Report, view: EndView) -> Line:
@@ -187,13 +187,13 @@ def one_line_end(report: Report, view: EndView) -> Line:
     verdict = verdict_of(run, view.now_ns)
     pointer = _command_if_fits("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
-    text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
+    text = cut_end(printable(f"● {verdict.text.removesuffix('.')}"), room)
     facts = _facts_text(record, run.story.usage, room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:
         end = ""
-    return line(Span(text, verdict.tone), facts, Span(end, "dim"))
+    return build_line(Span(text, verdict.tone), facts, Span(end, "dim"))
 
 
 def _facts_text(record: Record, usage: RunUsage, room: int) -> str:
@@ -220,12 +220,12 @@ def _facts_text(record: Record, usage: RunUsage, room: int) -> str:
     return facts
 
 
-def _evidence_lines(verdict: Verdict, outcome: Outcome, view: EndView) -> tuple[Line, ...]:
+def _evidence_lines(verdict: VerdictSentences, outcome: Outcome, view: EndView) -> tuple[Line, ...]:
     is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
     is_explained = is_kill or outcome.cause in ("gpu-oom", "gpu-error")
     if not (verdict.evidence and (is_explained or verdict.tone == "warning")):
         return ()
-    return _rows(verdict.evidence, Span(INDENT), view)[:_MAX_WRAPPED]
+    return _lines_after_label(verdict.evidence, Span(INDENT), view)[:_MAX_WRAPPED]
 
 
 def _has_curves(series: Series | None) -> bool:
@@ -269,29 +269,31 @@ def _warning_lines(story: Story, view: EndView) -> tuple[Line, ...]:
     if len(warnings) > 1:
         more = f" (and {len(warnings) - 1} more)"
         room = view.width - len(INDENT) - _LABEL_WIDTH - len(more)
-        text = shorten(printable(text), room) + more
+        text = cut_end(printable(text), room) + more
     return _labelled_lines("warning", text, view)
 
 
-def _usage(record: Record, story: Story, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
+def _usage_lines_by_order(
+    record: Record, story: Story, view: EndView
+) -> Iterator[tuple[int, tuple[Line, ...]]]:
     available = view.width - len(INDENT) - _LABEL_WIDTH - 1
     curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
     room = available - curve_width
     rows: list[tuple[Curve, str]] = []
     for curve, texts in _curves(record, story.usage):
-        text = next((text for text in texts if len(text) <= room), shorten(texts[-1], room))
+        text = next((text for text in texts if len(text) <= room), cut_end(texts[-1], room))
         rows.append((curve, text))
     legend = short_legend(story, room)
     longest = max(displayed_columns(legend), *(len(text) for _, text in rows), 0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
         style = use_style(curve.label, is_full=curve.is_near_limit)
-        drawn = Span(f"{curve.drawn(curve_width)} ", style)
+        drawn = Span(f"{curve.draw_curve(curve_width)} ", style)
         rank = 2 + (number > 1 and curve.label != GPU)
-        yield rank, (line(label(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
+        yield rank, (build_line(label_span(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
     if legend:
         bar = time_bar(story.time, curve_width)
-        yield 2, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
+        yield 2, (build_line(label_span("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
 
 
 def _curves(record: Record, usage: RunUsage) -> Iterator[tuple[Curve, Sequence[str]]]:
@@ -325,7 +327,7 @@ def _memory_texts(curve: Curve, memory: MemoryUse) -> tuple[str, ...]:
     size_mb = memory.size_mb
     if peak_mb is None:
         return (curve.limit_text,)
-    peak = memory.peak_text
+    peak = memory.peak_text_if_known
     top = f"▔ peak {peak}"
     if not size_mb:
         return (top, top)
@@ -346,21 +348,21 @@ def _labelled_lines(name: str, text: str, view: EndView) -> tuple[Line, ...]:
     if not text:
         return ()
     room = view.width - len(INDENT) - _LABEL_WIDTH
-    return (line(label(name, width=_LABEL_WIDTH), shorten(printable(text), room)),)
+    return (build_line(label_span(name, width=_LABEL_WIDTH), cut_end(printable(text), room)),)
 
 
 def _wrapped_lines(name: str, text: str, view: EndView) -> tuple[Line, ...]:
-    rows = _rows(text, label(name, width=_LABEL_WIDTH), view)
+    rows = _lines_after_label(text, label_span(name, width=_LABEL_WIDTH), view)
     if len(rows) <= _MAX_WRAPPED:
         return rows
     rest = " ".join(row[-1].text for row in rows[_MAX_WRAPPED - 1 :])
     return *rows[: _MAX_WRAPPED - 1], *_labelled_lines("", rest, view)
 
 
-def _rows(text: str, first: Span, view: EndView, style: str = "") -> tuple[Line, ...]:
+def _lines_after_label(text: str, first: Span, view: EndView, style: str = "") -> tuple[Line, ...]:
     room = view.width - len(first.text)
-    rows = wrapped(text, view.width, first, style=style)
-    return tuple(line(start, Span(shorten(rest.text, room), style)) for start, rest in rows)
+    rows = wrapped_lines(text, view.width, first, style=style)
+    return tuple(build_line(start, Span(cut_end(rest.text, room), style)) for start, rest in rows)
 
 
 def printed_end(
@@ -394,7 +396,7 @@ def printed_end(
             [one_line_end(report, view)], is_coloured=is_colourful, encoding=encoding
         )
         return before.removesuffix(b"\n") + row
-    lines = end_lines(report, earlier, view)
+    lines = end_page_lines(report, earlier, view)
     return before + render_lines(lines, is_coloured=is_colourful, encoding=encoding)
 
 
@@ -412,7 +414,7 @@ def printed_summary(successes: Sequence[Metrics], *, is_file: bool) -> bytes:
     if len(successes) < 2 or not medians:  # noqa: PLR2004
         return b""
     sentence = f"Median of {len(successes)} runs: {medians}."
-    rows = wrapped(sentence, _PIPE_WIDTH if is_file else _stderr_width())
+    rows = wrapped_lines(sentence, _PIPE_WIDTH if is_file else _stderr_width())
     return b"\n" + render_lines(rows, is_coloured=False, encoding=_FILE_ENCODING)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import INDENT, Line, Span, with_empty_lines_between, wrapped
+from profiler.cli.styled_text import INDENT, Line, Span, with_empty_lines_between, wrapped_lines
 from profiler.record.units import format_count
 
 MAX_WIDTH = 120
@@ -41,7 +41,7 @@ out first.
 """
 
 
-def label(name: str, style: str = "dim", width: int = LABEL_WIDTH) -> Span:
+def label_span(name: str, style: str = "dim", width: int = LABEL_WIDTH) -> Span:
     """The beginning of a line: a name, or as much space."""
     return Span(f"{INDENT}{name:<{width}}", style)
 
@@ -55,7 +55,7 @@ def labelled_once(name: str, texts: Iterable[str]) -> Iterator[PageText]:
     """Texts below each other, the first one after the label."""
     for text in texts:
         if text:
-            yield PageText(label(name), text)
+            yield PageText(label_span(name), text)
             name = ""
 
 
@@ -75,7 +75,10 @@ def fit_sections(sections: Iterable[Section], width: int, max_lines: int) -> lis
             lines.pop()
             left_out += 1
     omitted = f"{INDENT}{format_count(left_out, 'line')} omitted: --json prints everything."
-    return [*with_empty_lines_between(shown), *wrapped(omitted.strip(), width, INDENT, style="dim")]
+    return [
+        *with_empty_lines_between(shown),
+        *wrapped_lines(omitted.strip(), width, INDENT, style="dim"),
+    ]
 
 
 def drawn_lines(parts: Iterable[Part], width: int) -> list[Line]:
@@ -83,7 +86,7 @@ def drawn_lines(parts: Iterable[Part], width: int) -> list[Line]:
     lines: list[Line] = []
     for part in parts:
         if isinstance(part, PageText):
-            lines += wrapped(part.text, width, part.first, style=part.style)
+            lines += wrapped_lines(part.text, width, part.first, style=part.style)
         else:
             lines.append(part)
     return lines

@@ -59,7 +59,7 @@ class Curve:
             top = format_part(top, format_value(limit))
         self.limit_text = f"▔ {top}{whose}"
 
-    def drawn(self, width: int) -> str:
+    def draw_curve(self, width: int) -> str:
         """The curve with ``width`` characters; values are repeated if there are fewer."""
         values = self._values
         if len(values) < width:

@@ -12,9 +12,9 @@ from profiler.cli.styled_text import (
     INDENT,
     Line,
     Span,
-    line,
+    build_line,
+    cut_end,
     room_after,
-    shorten,
     with_short_words,
 )
 from profiler.cli.terminal.page_parts import (
@@ -25,12 +25,12 @@ from profiler.cli.terminal.page_parts import (
     View,
     fit_sections,
     indented,
-    label,
+    label_span,
     labelled_once,
 )
 from profiler.cli.terminal.run_curves import CPU, MEMORY, run_curves, use_style
-from profiler.cli.terminal.show_comparison import compared_lines
-from profiler.cli.terminal.time_bar import time_lines
+from profiler.cli.terminal.show_comparison import comparison_parts
+from profiler.cli.terminal.time_bar import time_parts
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
 from profiler.core.text import words_if_known
@@ -108,10 +108,10 @@ def page_lines(
             1,
             (*_usage_table(record, story, view), *_texts_of_rows(story.rows_named(*BESIDE_MEMORY))),
         ),
-        (2, (*time_lines(story, view), *_gpu_use_texts(story))),
+        (2, (*time_parts(story, view), *_gpu_use_texts(story))),
         (2, _curve_parts(record, story.usage, series, moments, view)),
         (5, _other_rows(record, story)),
-        (4, compared_lines(comparison)),
+        (4, comparison_parts(comparison)),
         (3, _size_texts(sizes, story)),
     )
     max_lines = MAX_LINES
@@ -123,20 +123,22 @@ def page_lines(
 
 def _fact_texts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
     record = run.record
-    yield PageText(label("run"), _identity_text(record))
-    yield PageText(label("job"), shorten(story.first_text_named("job"), _MAX_COMMAND))
-    yield PageText(label("command"), shorten(run.command or "", _MAX_COMMAND))
-    yield PageText(label("retry"), _retries_text(run.event))
-    yield PageText(label("when"), _time_text(record))
-    yield PageText(label("size"), _size_and_place_text(record, story.usage))
+    yield PageText(label_span("run"), _identity_text(record))
+    yield PageText(label_span("job"), cut_end(story.first_text_named("job"), _MAX_COMMAND))
+    yield PageText(label_span("command"), cut_end(run.command or "", _MAX_COMMAND))
+    yield PageText(label_span("retry"), _retries_text(run.event))
+    yield PageText(label_span("when"), _time_text(record))
+    yield PageText(label_span("size"), _size_and_place_text(record, story.usage))
     if record.is_sampled_each_minute:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
-        yield PageText(label("source"), source)
-    yield PageText(label("cost"), _cost_text(record, story.first_text_named("cost")))
+        yield PageText(label_span("source"), source)
+    yield PageText(label_span("cost"), _cost_text(record, story.first_text_named("cost")))
     has_log = record.log_group is not None and record.log_stream is not None
     if record.status == "failure" and has_log and not view.reads_log:
-        yield PageText(label("log"), f"{record.log_group}: --logs shows the last lines")
-    yield PageText(label("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])))
+        yield PageText(label_span("log"), f"{record.log_group}: --logs shows the last lines")
+    yield PageText(
+        label_span("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES]))
+    )
 
 
 def _identity_text(record: Record) -> str:
@@ -229,7 +231,7 @@ class _Bar(Struct, frozen=True):
 
 def _texts_of_rows(rows: Iterable[StoryRow]) -> Iterator[PageText]:
     for row in rows:
-        yield PageText(label(row.name), row.text)
+        yield PageText(label_span(row.name), row.text)
 
 
 def _usage_table(record: Record, story: Story, view: View) -> Iterator[Part]:
@@ -242,7 +244,7 @@ def _usage_table(record: Record, story: Story, view: View) -> Iterator[Part]:
     begin = len(INDENT) + LABEL_WIDTH
     width = min(view.width - begin - len(head), _MAX_BAR_WIDTH)
     width = width if width >= _MIN_BAR_WIDTH else 0
-    yield line(Span(f"{' ' * (begin + width)}{head}", "dim"))
+    yield build_line(Span(f"{' ' * (begin + width)}{head}", "dim"))
     for bar in bars:
         use = bar.use
         average = value_text(use.avg, bar.format_value)
@@ -250,14 +252,14 @@ def _usage_table(record: Record, story: Story, view: View) -> Iterator[Part]:
         peak = bar.peak_text or value_text(use.max, bar.format_value)
         texts = _aligned_columns(average, p95, peak)
         parts = [
-            label(shorten(bar.label, LABEL_WIDTH - 1), "bold"),
+            label_span(cut_end(bar.label, LABEL_WIDTH - 1), "bold"),
             *_drawn_bar(bar, width),
             Span(texts),
         ]
         room = view.width - begin - width - len(texts) - 2
         if len(bar.note) <= room:
             parts.append(Span(f"  {bar.note}", "dim"))
-        yield line(*parts)
+        yield build_line(*parts)
 
 
 def _aligned_columns(*texts: str) -> str:
@@ -302,7 +304,9 @@ def _bars(record: Record, usage: RunUsage) -> Iterator[_Bar]:
     memory = usage.memory
     if record.metrics.has_memory or memory.used.avg is not None:
         note = _use_of_size_text(memory.size_mb, format_memory)
-        yield _Bar(MEMORY, memory.used, memory.size_mb, format_memory, note, memory.peak_text)
+        yield _Bar(
+            MEMORY, memory.used, memory.size_mb, format_memory, note, memory.peak_text_if_known
+        )
     yield from _gpu_bars(record.gpus, usage.gpus)
     neuron = usage.neuron
     if neuron.is_watched:
@@ -338,7 +342,7 @@ def _curve_parts(
     if series is not None:
         yield from _curves_and_axis(record, usage, series, moments, view)
     for number, moment in enumerate(moments, start=1):
-        yield PageText(Span(f"{label('').text}{number} "), moment.text)
+        yield PageText(Span(f"{label_span('').text}{number} "), moment.text)
 
 
 def _curves_and_axis(
@@ -353,8 +357,8 @@ def _curves_and_axis(
         longest = max(longest, len(curve.limit_text))
     width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, _MIN_CURVE_WIDTH)
     for curve in curves:
-        drawn = f"{curve.drawn(width):<{width}} "
-        yield line(label(curve.label, "bold"), drawn, Span(curve.limit_text, "dim"))
+        drawn = f"{curve.draw_curve(width):<{width}} "
+        yield build_line(label_span(curve.label, "bold"), drawn, Span(curve.limit_text, "dim"))
     yield _time_axis(length_ms, moments, width)
 
 
@@ -374,7 +378,9 @@ def _time_axis(length_ms: float, moments: Sequence[RunMoment], width: int) -> Li
         least = place + 1
     if cells[0] == " ":
         cells[0] = "0"
-    return line(label("", ""), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
+    return build_line(
+        label_span("", ""), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim")
+    )
 
 
 def _gpu_use_texts(story: Story) -> Iterator[PageText]:
@@ -388,16 +394,16 @@ def _other_rows(record: Record, story: Story) -> Iterator[PageText]:
     yield from _texts_of_rows(story.rows_named("ECC", "killed", "I/O", "largest"))
     if record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
-        yield PageText(label("stacks"), f"{samples}: --stacks shows the functions")
+        yield PageText(label_span("stacks"), f"{samples}: --stacks shows the functions")
     for warning in story.rows_named("warning")[:_MAX_WARNINGS]:
-        yield PageText(label(warning.name), with_local_times(warning.text))
+        yield PageText(label_span(warning.name), with_local_times(warning.text))
 
 
 def _size_texts(sizes: SizeStory, story: Story) -> Iterator[PageText]:
     """How the family grows, what less vCPU would take, and what to change: the size, the GPUs' use,
     and the limits that the program does not see.
     """
-    yield PageText(label("trend"), DOT.join(sizes.trend))
+    yield PageText(label_span("trend"), DOT.join(sizes.trend))
     yield from labelled_once("what if", sizes.what_if)
     changes = story.rows_named("GPU remedy", "GPU advice", *UNSEEN_LIMITS)
     yield from labelled_once("advice", (*sizes.advice, *(row.text for row in changes)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from profiler.cli.styled_text import INDENT, Line, Span, displayed_columns, line
+from profiler.cli.styled_text import INDENT, Line, Span, build_line, displayed_columns
 from profiler.cli.terminal.page_parts import Part, indented
 from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -23,7 +23,7 @@ _VALUE_WIDTH = 12
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 
 
-def compared_lines(comparison: RunComparison) -> Iterator[Part]:
+def comparison_parts(comparison: RunComparison) -> Iterator[Part]:
     """The comparison below its title, and its notes."""
     if not comparison.is_found:
         yield indented(comparison.title, "dim")
@@ -40,11 +40,11 @@ def _table_lines(rows: Sequence[ComparedRow], *, has_few: bool) -> Iterator[Line
         head = " " * _NAME_WIDTH + "".join(titles)
         if has_few:
             head += f", {FEW_RUNS}"
-    yield line(Span(INDENT + head, "dim"))
+    yield build_line(Span(INDENT + head, "dim"))
     for row in rows:
         values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
         change = Span(f"{row.change:>{_VALUE_WIDTH}}", "bold" if row.is_changed else "")
-        yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, change)
+        yield build_line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, change)
 
 
 def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int) -> Line:
@@ -53,7 +53,7 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     """
     if known_status(record) != "success":
         texts = _last_success_texts(record, earlier[0], _when_text(record, earlier[0], now_ns))
-        return _first_line_that_fits(map(line, texts), width)
+        return _first_line_that_fits(map(build_line, texts), width)
     rows = tuple(notable_changes(record, earlier))
     if not rows and (record.metrics.duration_ms or 0) < MIN_RUN_MS:
         return ()
@@ -63,7 +63,7 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     if rows:
         return _first_line_that_fits(_shorter_and_shorter(rows, f"success{when}{few}"), width)
     nothing = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
-    return _first_line_that_fits(map(line, nothing), width)
+    return _first_line_that_fits(map(build_line, nothing), width)
 
 
 def _shorter_and_shorter(rows: Sequence[ComparedRow], since: str) -> Iterator[Line]:

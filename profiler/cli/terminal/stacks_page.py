@@ -10,12 +10,12 @@ from profiler.cli.styled_text import (
     INDENT,
     Line,
     Span,
-    line,
-    shorten,
+    build_line,
+    cut_end,
     with_empty_lines_between,
-    wrapped,
+    wrapped_lines,
 )
-from profiler.cli.tables import Column, table
+from profiler.cli.tables import Column, aligned_table
 from profiler.core.optional_math import difference, first_known, quotient
 from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS
@@ -89,7 +89,7 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
     )
     return with_empty_lines_between(
         (
-            wrapped(title, width, style="bold"),
+            wrapped_lines(title, width, style="bold"),
             _tree_lines(root, width),
             _most_run_lines(known, width),
             *(_moment_lines(moment, record, width) for moment in known.moments),
@@ -108,9 +108,9 @@ def _tree_lines(root: FunctionNode, width: int) -> list[Line]:
     if len(rows) > _MAX_TREE_LINES:
         left_out = format_count(len(rows) - _MAX_TREE_LINES, "line")
         rows[_MAX_TREE_LINES:] = [
-            line(Span(f"{left_out} omitted: --json prints everything.", "dim"))
+            build_line(Span(f"{left_out} omitted: --json prints everything.", "dim"))
         ]
-    return [*wrapped(head, width, style="bold"), *rows] if rows else rows
+    return [*wrapped_lines(head, width, style="bold"), *rows] if rows else rows
 
 
 def _branch_lines(root: FunctionNode, min_count: float, width: int) -> Iterator[Line]:
@@ -121,8 +121,8 @@ def _branch_lines(root: FunctionNode, min_count: float, width: int) -> Iterator[
         start = f"{100 * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
         name = span.text.removesuffix(WAITING_SUFFIX)
         suffix = span.text[len(name) :]  # it stays when the name is cut
-        shown = shorten(name, width - len(start) - len(suffix)) + suffix
-        return line(start, Span(shown, span.style))
+        shown = cut_end(name, width - len(start) - len(suffix)) + suffix
+        return build_line(start, Span(shown, span.style))
 
     pending: list[tuple[FunctionNode | Span, int, int]] = [(root, root.count, 0)]
     while pending:
@@ -184,7 +184,7 @@ def _most_run_lines(stacks: Stacks, width: int) -> Iterator[Line]:
     samples = first_known(stacks.running_samples, stacks.samples)
     if samples is not None and samples < MIN_SAMPLES:
         title += f" in only {format_count(samples, 'sample')}: a matter of chance"
-    yield from wrapped(title, width, style="bold")
+    yield from wrapped_lines(title, width, style="bold")
     columns = (
         Column("itself", is_right=True),
         Column("with calls", is_right=True),
@@ -197,7 +197,7 @@ def _most_run_lines(stacks: Stacks, width: int) -> Iterator[Line]:
         total = value_text(function.total_percent, format_percent)
         place = function.file + words_if_known(":{}", function.line)
         rows.append((own, total, function.function, place))
-    yield from table(columns, rows, width=width)
+    yield from aligned_table(columns, rows, width=width)
 
 
 _MOMENTS = {
@@ -221,6 +221,8 @@ def _moment_lines(moment: StackMoment, record: Record, width: int) -> Iterator[L
             f", this stack in {format_percent(moment.percent)} of "
             f"{format_count(moment.samples, 'sample')}"
         )
-    yield from wrapped(title, width, style="bold")
+    yield from wrapped_lines(title, width, style="bold")
     for text, frame in zip(moment.stack, frames_of_moment(moment), strict=True):
-        yield line(INDENT, Span(shorten(text, width - len(INDENT)), "bold" if frame.is_own else ""))
+        yield build_line(
+            INDENT, Span(cut_end(text, width - len(INDENT)), "bold" if frame.is_own else "")
+        )

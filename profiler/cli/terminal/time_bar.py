@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import INDENT, Line, Span, displayed_columns, line, shorten
-from profiler.cli.terminal.page_parts import LABEL_WIDTH, PageText, Part, View, label
+from profiler.cli.styled_text import INDENT, Line, Span, build_line, cut_end, displayed_columns
+from profiler.cli.terminal.page_parts import LABEL_WIDTH, PageText, Part, View, label_span
 from profiler.record.activity_model import WaitTarget
 from profiler.record.fact_list import wait_name
 from profiler.record.measured import Exactly
@@ -39,27 +39,27 @@ _BLOCKS: Mapping[str, _Block] = {
 }
 
 
-def time_lines(story: Story, view: View) -> Iterator[Part]:
+def time_parts(story: Story, view: View) -> Iterator[Part]:
     """The bar, its legend, the largest waits, and the wait for a CPU if it matters."""
     room = view.width - len(INDENT) - LABEL_WIDTH
     parts = _drawn_parts(story.time)
     if parts:
-        yield line(label("Time", "bold"), *time_bar(story.time, room))
+        yield build_line(label_span("Time", "bold"), *time_bar(story.time, room))
         rows: list[list[Span]] = [[]]
-        for entry in (*map(_legend_entry, parts), *_seen(story.covered_percent)):
+        for entry in (*map(_legend_entry, parts), *_seen_share_lines(story.covered_percent)):
             if rows[-1] and displayed_columns((*rows[-1], _GAP, *entry)) > room:
                 rows.append([])
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
-        yield from (line(label("", ""), *row) for row in rows)
-        yield from _waits(story.waits, room)
-    yield PageText(label("CPU wait"), story.first_text_named("CPU wait"))
+        yield from (build_line(label_span("", ""), *row) for row in rows)
+        yield from _wait_lines(story.waits, room)
+    yield PageText(label_span("CPU wait"), story.first_text_named("CPU wait"))
 
 
 def short_legend(story: Story, width: int) -> Line:
     """The largest parts that fit, and whether only a part of the run was seen."""
     by_share = sorted(_drawn_parts(story.time), key=lambda part: -part.value)
     entries = [_legend_entry(part) for part in by_share]
-    entries[1:1] = _seen(story.covered_percent)  # after the largest part
+    entries[1:1] = _seen_share_lines(story.covered_percent)  # after the largest part
     spans: list[Span] = []
     for entry in entries:
         added = [_GAP] if spans else []
@@ -67,7 +67,7 @@ def short_legend(story: Story, width: int) -> Line:
             added.append(Span(span.text.replace("waiting for CPU", "CPU wait"), span.style))
         if displayed_columns((*spans, *added)) <= width:
             spans += added
-    return line(*spans)
+    return build_line(*spans)
 
 
 class _DrawnPart(Struct, frozen=True):
@@ -108,7 +108,7 @@ def time_bar(shares: Iterable[TimeShare], width: int) -> Line:
         end = min(end, width - (len(parts) - number))
         spans.append(Span(block.character * (end - done), block.style))
         done = end
-    return line(*spans)
+    return build_line(*spans)
 
 
 def _legend_entry(part: _DrawnPart) -> Line:
@@ -116,12 +116,14 @@ def _legend_entry(part: _DrawnPart) -> Line:
     return Span(f"{block.character} ", block.style), Span(f"{part.name} {part.text}")
 
 
-def _seen(covered_percent: float | None) -> Iterator[Line]:
+def _seen_share_lines(covered_percent: float | None) -> Iterator[Line]:
     if covered_percent is not None and covered_percent < MIN_COVERED_PERCENT:
-        yield line(Span(f"seen for {format_percent(covered_percent)} of the run", "dim"))
+        yield build_line(Span(f"seen for {format_percent(covered_percent)} of the run", "dim"))
 
 
-def _waits(waits: Iterable[WaitTarget], width: int) -> Iterator[Line]:
+def _wait_lines(waits: Iterable[WaitTarget], width: int) -> Iterator[Line]:
     for number, target in enumerate(waits):
         percent = f"{format_time_share(target.percent):>5}  "
-        yield line(label("" if number else "waits"), percent, shorten(wait_name(target), width - 7))
+        yield build_line(
+            label_span("" if number else "waits"), percent, cut_end(wait_name(target), width - 7)
+        )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from profiler.collectors.processes.discovery import ProcessDiscovery
     from profiler.collectors.processes.process_collector import ProcessCollector
     from profiler.core.signal_handler import SignalHandler
-    from profiler.local_run.local_record import Placement
+    from profiler.local_run.local_record import TaskPlacement
     from profiler.readers.ecs.endpoint_client import TaskMetadataSource
     from profiler.readers.linux.process_tree import ProcessReading
 
@@ -42,7 +42,7 @@ _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
 _MAX_INTERVAL_SECONDS = 60.0
 
 
-def batch_processes(
+def process_discovery(
     settings: MonitorSettings,
     clock: Clock,
     interval_ns: int,
@@ -72,7 +72,7 @@ def batch_processes(
 
         processes = MachineProcesses(clock.monotonic_ns)
         machine = ProcessAccess(
-            begin_tick=processes.expire,
+            begin_tick=processes.mark_out_of_date,
             open_processes=lambda docker_id: ContainerProcesses(
                 docker_id, processes, with_arguments=settings.process_arguments != "off"
             ),
@@ -265,16 +265,16 @@ def read_tags(address: str, version: int, clock: Clock) -> Mapping[str, str] | U
         return source.read_tags()
 
 
-def read_placement(address: str, version: int) -> "Placement | None":
+def read_placement(address: str, version: int) -> "TaskPlacement | None":
     """Read the ECS task of this process, within 5 s for each of two responses: in a background
     thread.
     """
     # The monitor does without the modules of `run`.
-    from profiler.local_run.local_record import Placement
+    from profiler.local_run.local_record import TaskPlacement
 
     with closing(metadata_source(address, version, _MAX_INTERVAL_SECONDS, SystemClock())) as source:
         task = source.read_task()
         if isinstance(task, Unavailable):
             return None
         own = source.read_own_container()
-    return None if isinstance(own, Unavailable) else Placement(task=task, container=own)
+    return None if isinstance(own, Unavailable) else TaskPlacement(task=task, container=own)

@@ -32,7 +32,7 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
             part=record.started_at or "",  # in ECS, all commands of a task have its id
             observed_ns=clock.wall_ns(),
         )
-        return standard_targets(environment), signals_of(run)
+        return targets_of_variables(environment), signals_of(run)
 
     certificates = environment.get(CERTIFICATE_SETTING, "").strip() or None  # None: the system's
     transport = HttpTransport(certificates, ca_setting=CERTIFICATE_SETTING)
@@ -40,7 +40,7 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
     return export_in_time(prepare, exporter, max_export_seconds(environment), is_asked_to_stop)
 
 
-def standard_targets(environment: Mapping[str, str]) -> Targets:
+def targets_of_variables(environment: Mapping[str, str]) -> Targets:
     """The targets of the signals, without signals whose exporter is ``none``. Raises UsageError."""
     try:
         targets = read_targets(environment, prefix=_PREFIX, default_endpoint=_DEFAULT_ENDPOINT)

@@ -48,12 +48,12 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
             partial(read_tags, loop.address_of(batch) or "", 4, clock), clock, seconds=0
         )
 
-    collectors = process.collectors(
+    collectors = process.make_collectors(
         request_tags if settings.tags else None,
         gpus_of=lambda batch: loop.gpus_of(batch),  # noqa: PLW0108  made later
         mps_of=lambda batch: loop.mps_of(batch),  # noqa: PLW0108  as above
     )
-    shared = process.shared_parts(collectors, _shared_clients(clock), reported)
+    shared = process.make_shared_parts(collectors, _share_clients(clock), reported)
 
     def wait(seconds: float) -> None:
         if stop.wait_readable(wake, seconds):
@@ -76,8 +76,8 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         families=settings.families,
         own_address=settings.endpoint_address,
         reported=reported,
-        make_task=lambda source: process.task(
-            process.sampler(source, shared), shared, tuple(source.warnings)
+        make_task=lambda source: process.make_task(
+            process.make_sampler(source, shared), shared, tuple(source.warnings)
         ),
         wait=wait,
     )
@@ -94,7 +94,7 @@ def _read_no_network(_pid: int) -> None:
     """No network: those of the tasks are visible only with the instance's processes."""
 
 
-def _shared_clients(clock: Clock) -> Connect:
+def _share_clients(clock: Clock) -> Connect:
     """One client of a region for all uploads, which begin at the same time: a client takes
     megabytes of memory.
     """

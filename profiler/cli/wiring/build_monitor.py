@@ -39,11 +39,11 @@ def run_monitor(stop: SignalHandler) -> None:
             partial(read_tags, address, version, process.clock), process.clock, seconds=0
         )
     request_tags = None if request is None else lambda _batch: request
-    collectors = process.collectors(request_tags, lambda: sampler.is_batch_alone)
-    shared = process.shared_parts(collectors)
+    collectors = process.make_collectors(request_tags, lambda: sampler.is_batch_alone)
+    shared = process.make_shared_parts(collectors)
     source = metadata_source(address, version, settings.interval_seconds, process.clock, stop)
-    sampler = process.sampler(source, shared)
-    task = process.task(sampler, shared)
+    sampler = process.make_sampler(source, shared)
+    task = process.make_task(sampler, shared)
     monitor_task(task, shared, _live_metrics_exporter(settings, sampler, shared))
     process.drain_outputs()
 

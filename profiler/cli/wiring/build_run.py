@@ -95,7 +95,7 @@ class _CommandRunner:
             if not is_success:
                 break
         if self._options.runs > 1 and self._session is not None:
-            self._write_report(self._session.summary(self._successes))
+            self._write_report(self._session.printed_summary(self._successes))
         if is_success:
             exit_code = self._check_budgets()
         if self._session is not None:
@@ -156,12 +156,12 @@ class _CommandRunner:
     def _report(self, session: "RunSession", finished: "RunResult") -> None:
         """Print the run and add it to the history."""
         if finished.startup_error is not None:
-            from profiler.cli.printing import fitted_to_terminal  # most commands start
+            from profiler.cli.printing import wrapped_to_terminal  # most commands start
 
-            said = fitted_to_terminal(f"task-profiler: {finished.startup_error}")
+            said = wrapped_to_terminal(f"task-profiler: {finished.startup_error}")
             self.stderr.write(said.encode(errors="surrogateescape") + b"\n")
         _warn(self._notes, (*session.problems, *finished.warnings))
-        line, printed = session.lines(finished)
+        line, printed = session.record_and_printed_lines(finished)
         self._write_report(printed)
         _warn(self._notes, session.add_to_history(line, finished))
         session.stop_collectors()
@@ -251,6 +251,6 @@ def _check_options(options: RunOptions) -> None:
 
 def _warn(stderr: Output, sentences: Iterable[str]) -> None:
     for sentence in sentences:
-        from profiler.cli.printing import message_text  # most runs have no messages
+        from profiler.cli.printing import safe_message_text  # most runs have no messages
 
-        stderr.write(message_text(sentence).encode() + b"\n")
+        stderr.write(safe_message_text(sentence).encode() + b"\n")

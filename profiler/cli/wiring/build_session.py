@@ -22,10 +22,10 @@ from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.local_labels import MAX_LABEL_CHARS, airflow_labels, checked_out_commit
-from profiler.local_run.local_record import Placement, read_limits
+from profiler.local_run.local_record import TaskPlacement, read_limits
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.run_plan import BuildSoFar, RunPlan, RunResult, RunSurroundings
-from profiler.local_run.session import run
+from profiler.local_run.session import run_to_end
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import read_host
@@ -100,18 +100,18 @@ class RunSession:
 
             collectors = with_local_stacks(self._plan.collectors, self._options.stacks, prepared)
             self._plan = replace(self._plan, collectors=collectors)
-        result = run(prepared, self._plan)
+        result = run_to_end(prepared, self._plan)
         self._view.close()
         return result
 
-    def lines(self, result: RunResult) -> tuple[bytes, bytes]:
+    def record_and_printed_lines(self, result: RunResult) -> tuple[bytes, bytes]:
         """The report as a record line, and as the lines to print."""
         line = encode_line(result.report)
         if self._options.quiet and self._options.output is None:
             return line, b""
         if self._format == "human":
             with suppress(Exception):  # a defect of the picture must not lose the run
-                return line, self._end(result)
+                return line, self._printed_end(result)
         if self._format in ("human", "json"):
             return line, line + b"\n"
         # JSON does without the catalogue of metrics.
@@ -119,7 +119,7 @@ class RunSession:
 
         return line, report_text(result.report).encode(errors="replace") + b"\n"
 
-    def _end(self, result: RunResult) -> bytes:
+    def _printed_end(self, result: RunResult) -> bytes:
         """The end for a person; empty if a sentence on standard error contains everything."""
         is_file = self._options.output is not None
         has_history = not self._options.no_history
@@ -134,9 +134,9 @@ class RunSession:
         if has_history and not is_one_line:
             # Not for the report as JSON. Its thread needs modules of the end: it would wait for
             # this one's imports again and again.
-            from profiler.cli.run_family import family_of_run
+            from profiler.cli.run_family import report_and_comparable_records
 
-            find = partial(family_of_run, report, self._plan.prices, self._options)
+            find = partial(report_and_comparable_records, report, self._plan.prices, self._options)
             wait = self._recorder.search_history(find)
         if has_history:
             history = ("--from", "history") if os.environ.get("TASK_PROFILER_FROM") else ()
@@ -151,7 +151,7 @@ class RunSession:
             printed=result.warnings,
         )
 
-    def summary(self, successes: Sequence[Metrics]) -> bytes:
+    def printed_summary(self, successes: Sequence[Metrics]) -> bytes:
         if self._format != "human":
             return b""
         from profiler.cli.terminal.end_page import printed_summary  # most commands run once
@@ -230,7 +230,7 @@ class _Surroundings(Struct, RunSurroundings):
     _clock: Clock
     _view: "_NoView"
     _recorder: "HistoryRecorder | _NoRecorder"
-    _placement: NoCall[Placement] = NoCall()
+    _placement: NoCall[TaskPlacement] = NoCall()
 
     def find_labels(self) -> Mapping[str, str]:
         """Host, user, git commit of the working directory, and runner, as far as known."""
@@ -245,7 +245,7 @@ class _Surroundings(Struct, RunSurroundings):
     def find_batch_job(self) -> BatchJob:
         return job_of_variables(os.environ)
 
-    def request_placement(self) -> NoCall[Placement]:
+    def request_placement(self) -> NoCall[TaskPlacement]:
         endpoint = endpoint_address(os.environ)
         # All runs of this process have the same task.
         if endpoint is not None and not self._placement.was_made:
@@ -302,9 +302,11 @@ class _NoView:
         if self._prints_json:
             printed = encode_notice_line(line)
         else:
-            from profiler.cli.printing import without_commands  # as above
+            from profiler.cli.printing import without_ci_commands  # as above
 
-            printed = without_commands(f"task-profiler: {printable(line.notice.message)}").encode()
+            printed = without_ci_commands(
+                f"task-profiler: {printable(line.notice.message)}"
+            ).encode()
         self._stderr.write(printed + b"\n")
 
     def close(self) -> None: ...
@@ -343,7 +345,7 @@ class _LateView(_NoView):
 
     def _make(self) -> "LiveView":
         # See the class's docstring. Most runs have no view.
-        from profiler.cli.printing import encoded, stdout_encoding
+        from profiler.cli.printing import encode_text, stdout_encoding
         from profiler.cli.progress import stderr_rows
         from profiler.cli.run_family import usual_duration_of
         from profiler.local_run.live_view import LiveView
@@ -355,7 +357,7 @@ class _LateView(_NoView):
 
         def write(text: str) -> None:
             # If the terminal is closed or stopped, the command and the report continue.
-            self._stderr.write(encoded(text, encoding, "replace"))
+            self._stderr.write(encode_text(text, encoding, "replace"))
 
         return LiveView(
             stderr_rows(write),

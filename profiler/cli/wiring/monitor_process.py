@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes
+from profiler.cli.wiring.build_collectors import accelerator_collectors, process_discovery
 from profiler.collectors.collector import Collectors, TagRequest, TaskTags
 from profiler.core.background_call import BackgroundCall
 from profiler.core.clock import SystemClock, Ticker
@@ -52,7 +52,7 @@ class MonitorProcess:
             self.log.warning(problem)
         self._host = with_processor(read_host())
 
-    def collectors(
+    def make_collectors(
         self,
         request_tags: Callable[[str], TagRequest] | None,
         is_alone: Callable[[], bool] = lambda: False,
@@ -83,7 +83,7 @@ class MonitorProcess:
         yield OutputWarning(*self._outputs)
         has_processes = settings.processes != "off" or not is_instance
         if has_processes:
-            yield batch_processes(settings, clock, self._interval_ns, accelerators, is_alone)
+            yield process_discovery(settings, clock, self._interval_ns, accelerators, is_alone)
         yield from accelerators
         if has_processes and settings.stacks != "off":
             from profiler.cli.wiring.build_stacks import task_stacks  # only where it is enabled
@@ -92,7 +92,7 @@ class MonitorProcess:
         if request_tags is not None:
             yield TaskTags(request_tags)
 
-    def shared_parts(
+    def make_shared_parts(
         self,
         collectors: "Iterator[Collector]",
         connect_logs: Connect = connect_logs_client,
@@ -119,7 +119,7 @@ class MonitorProcess:
             reported=reported,
         )
 
-    def sampler(self, source: TaskSource, shared: SharedParts) -> TaskSampler:
+    def make_sampler(self, source: TaskSource, shared: SharedParts) -> TaskSampler:
         points = self.settings.task.series_points
         return TaskSampler(
             source,
@@ -131,7 +131,7 @@ class MonitorProcess:
             host=self._host,
         )
 
-    def task(
+    def make_task(
         self, sampler: TaskSampler, shared: SharedParts, warnings: tuple[str, ...] = ()
     ) -> MonitoredTask:
         return MonitoredTask(self.settings.task, sampler, shared, (*self.problems, *warnings))

@@ -107,7 +107,7 @@ class _AskedTasks:
         return self._tasks.is_on_ec2(monitor, id_of_task)
 
 
-def open_pages(open_client: OpenClient) -> ReadPages:
+def page_reader(open_client: OpenClient) -> ReadPages:
     """The function that reads log groups."""
 
     def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
@@ -126,7 +126,7 @@ def open_pages(open_client: OpenClient) -> ReadPages:
     return read_pages
 
 
-def defined_places(
+def defined_log_places(
     open_client: OpenClient, definitions: Mapping[str, Mapping[str, object]] | None = None
 ) -> DefinedLogPlaces:
     """Where the task definitions of the Region send their lines, read when a run needs them.
@@ -142,7 +142,7 @@ def defined_places(
     opened: list[TaskDefinitions] = []
     refusals: list[TaskProfilerError] = []
 
-    def read_options(name: str) -> LogOptions | None:
+    def log_options_of_definition(name: str) -> LogOptions | None:
         if refusals:
             return None
         if definitions is not None and name in definitions:
@@ -159,7 +159,7 @@ def defined_places(
                 warn(f"It is unknown whether runs are where their families log. {error}")
             return None
 
-    return DefinedLogPlaces(read_options, reads_revisions=True)
+    return DefinedLogPlaces(log_options_of_definition, reads_revisions=True)
 
 
 def open_log_groups(
@@ -182,10 +182,10 @@ def open_log_groups(
 
     clock = SystemClock()
     now_ns = clock.wall_ns()
-    pages = open_pages(open_client)
+    pages = page_reader(open_client)
     groups = tuple(names)
     source = LogGroupRuns(pages, groups, now_ns, show, trust, on_unread=warn_about)
-    source.places = places or defined_places(open_client)
+    source.places = places or defined_log_places(open_client)
     if whole_since_ns is None:
         source.kept = AwsLogRetention(open_client, trust.region, clock)
     else:
@@ -210,14 +210,14 @@ def read_ended_tasks(open_client: OpenClient, stack: str, since_ns: int) -> Ende
             f"{command_line('setup', 'stack')}."
         )
     ended = EndedTaskLines(task_stopped_log_group(stack))
-    pages = open_pages(open_client)(
+    pages = page_reader(open_client)(
         logGroupName=ended.group,
         startTime=since_ns // NS_PER_MS,
         filterPattern=f'{{ $.type = "{ENDED_TYPE}" }}',
     )
     for page in pages:
         for event in page["events"]:
-            ended.add(event["logStreamName"], event["message"])
+            ended.add_line(event["logStreamName"], event["message"])
     now_ns = SystemClock().wall_ns()
     region = str(open_client("logs").meta.region_name)
     ended.gaps = tuple(
@@ -252,7 +252,7 @@ def open_defined_groups(
     open_client = open_clients(options.region, options.profile)
     region = str(open_client("logs").meta.region_name)
     trust = log_trust(open_client)
-    places = defined_places(open_client)
+    places = defined_log_places(open_client)
     sources = [
         open_log_groups(
             open_clients(place, options.profile),

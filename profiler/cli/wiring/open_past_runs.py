@@ -20,7 +20,7 @@ from profiler.cli.wiring.open_log_groups import (
     log_trust,
     open_cluster_groups,
     open_log_groups,
-    open_pages,
+    page_reader,
     warn_of_failed_source,
 )
 from profiler.core.clock import SystemClock
@@ -53,7 +53,7 @@ _NO_HOST = re.compile(r"//(?:[/:?#]|\Z)")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?", re.ASCII)
 
 
-class Source(NamedTuple):
+class SourceReference(NamedTuple):
     """A source of runs: its kind, and its file, address, pattern or cluster; "" for the default
     history.
     """
@@ -62,7 +62,7 @@ class Source(NamedTuple):
     name: str
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> SourceReference:
     """Parse what ``--from`` takes. Raises UsageError for what is no source."""
     kind, colon, name = text.partition(":")
     if not text or (colon and not name and kind in _KINDS):
@@ -73,16 +73,16 @@ def parse_source(text: str) -> Source:
         case "http" | "https" if name.startswith("//"):
             if _NO_HOST.match(name):
                 raise UsageError(f"--from {text!r} names no host: write {kind}://HOST.")
-            return Source("search", text)
+            return SourceReference("search", text)
     match kind:
         case "logs" | "insights" if colon:
-            return Source(kind, name)
+            return SourceReference(kind, name)
         case "history":
-            return Source("history", name)
+            return SourceReference("history", name)
     if not os.path.lexists(text):
         _check_no_address(text)
         _check_no_kind(text)
-    return Source("file", text)
+    return SourceReference("file", text)
 
 
 def _check_no_address(text: str) -> None:
@@ -130,7 +130,7 @@ def source_names(options: SourceOptions, kind: str) -> tuple[str, ...]:
     )
 
 
-def is_local(options: SourceOptions) -> bool:
+def reads_local_only(options: SourceOptions) -> bool:
     """Whether all runs are of the local history."""
     if not options.sources:
         return not options.clusters
@@ -158,7 +158,7 @@ def open_source(
     needed. Raises UsageError for an invalid source, TaskProfilerError if none can be opened.
     """
     sources = [parse_source(text) for text in dict.fromkeys(options.sources)] or [
-        Source("history", "")
+        SourceReference("history", "")
     ]
     if options.with_services and not any(source.kind == "insights" for source in sources):
         raise UsageError(
@@ -181,7 +181,9 @@ def open_source(
     return source
 
 
-def _open_all(sources: Sequence[Source], open_one: Callable[[Source], RunSource]) -> RunSource:
+def _open_all(
+    sources: Sequence[SourceReference], open_one: Callable[[SourceReference], RunSource]
+) -> RunSource:
     """Open the sources as one. Raises TaskProfilerError if none can be opened."""
     if len(sources) == 1:
         return open_one(sources[0])
@@ -199,7 +201,7 @@ def _open_all(sources: Sequence[Source], open_one: Callable[[Source], RunSource]
 
 
 def _open_one(
-    source: Source,
+    source: SourceReference,
     options: SourceOptions,
     show: OpenProgress,
     *,
@@ -336,7 +338,7 @@ def _open_container_insights(
     open_client = open_clients(options.region, options.profile)
     open_client("logs")  # not by several threads
     return ContainerInsightsRuns(
-        open_pages(open_client),
+        page_reader(open_client),
         matching_clusters(open_client, cluster),
         SettingsReader(os.environ).prices() or PriceOverrides(),
         show,

@@ -42,7 +42,7 @@ from profiler.record.record_model import (
     NeuronLatency,
     Record,
 )
-from profiler.record.units import MIB, format_count, mebibytes
+from profiler.record.units import MIB, bytes_to_mebibytes, format_count
 
 _Key = TypeVar("_Key", int, str)
 
@@ -119,14 +119,14 @@ class NeuronUsage:
         self._latest = LiveNeuron(reports=0)
         self._recent_percent = RecentReadingsByBatch()
 
-    def add(self, report: NeuronReport) -> None:
+    def add_report(self, report: NeuronReport) -> None:
         with self._lock:
             self.has_devices |= bool(
                 report.runtimes or report.device_count or report.ecc_uncorrected
             )
             accepted = self._add_utilization(report.runtimes)
             for percent in accepted.values():
-                self._recent_percent.add(percent)
+                self._recent_percent.add_reading(percent)
             # Runtime 1.x reports no memory by core.
             readable = report.runtimes
             if not all(map(_has_memory, readable)):
@@ -220,7 +220,7 @@ class NeuronUsage:
             return Neuron(
                 cores=tuple(cores),
                 device_memory_used_mb=self._device_memory_bytes.distribution(per=MIB),
-                device_memory_size_mb=mebibytes(latest.device_memory_size_bytes),
+                device_memory_size_mb=bytes_to_mebibytes(latest.device_memory_size_bytes),
                 executions=executions if executions != NeuronExecutions() else None,
                 latency_seconds=latency if latency != NeuronLatency() else None,
                 ecc_uncorrected=latest.ecc_uncorrected,
@@ -247,7 +247,7 @@ class NeuronUsage:
         for index in unknown:  # the core may be the one of this runtime
             highest.pop(index, None)
         for index, percent in highest.items():
-            self._percent[index].add(percent, weight_ns)
+            self._percent[index].add_value(percent, weight_ns)
         return highest
 
     def _add_memory(
@@ -259,13 +259,13 @@ class NeuronUsage:
         for runtime in runtimes:
             weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_seconds))
         for index, used_bytes in by_core.items():
-            self._memory_bytes[index].add(used_bytes, weight_ns)
+            self._memory_bytes[index].add_value(used_bytes, weight_ns)
         on_devices = [runtime.device_memory_bytes for runtime in runtimes]
         device_bytes = None
         if None not in on_devices:
             device_bytes = sum_known(*on_devices)
         if device_bytes is not None:
-            self._device_memory_bytes.add(device_bytes, weight_ns)
+            self._device_memory_bytes.add_value(device_bytes, weight_ns)
         return by_core, device_bytes
 
     def _add_errors(self, by_device: Mapping[int, int]) -> int | None:
@@ -275,7 +275,7 @@ class NeuronUsage:
         total = self._latest.ecc_uncorrected
         for device, errors in by_device.items():
             counter = self._ecc.setdefault(device, MonotonicCounter())
-            total = (total or 0) + (counter.add(errors) or 0)
+            total = (total or 0) + (counter.advance_to(errors) or 0)
         return total
 
     def _covered_ns(self, seconds: float | None) -> int:
@@ -402,7 +402,7 @@ class NeuronCollector:
         return None
 
     def _on_report(self, report: NeuronReport) -> None:
-        self._usage.add(report)
+        self._usage.add_report(report)
         self._reports += 1
         if self._reports == _REPORTS_BEFORE_ABSENT:
             self._report_missing("neuron-monitor sees no device")

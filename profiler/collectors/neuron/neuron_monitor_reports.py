@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
 from profiler.collectors.impossible_readings import possible_percent
-from profiler.core.json_fields import Json, count
+from profiler.core.json_fields import Json, count_or_none
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, first_known, known, known_values, sum_known
 from profiler.readers import Unavailable
@@ -280,7 +280,7 @@ class _Numbers:
         self.impossible = unfit
 
     def count(self, value: Json, most: int = _MAX_COUNT) -> int | None:
-        found = count(value)
+        found = count_or_none(value)
         return self._noting_impossible(
             value, found if first_known(found, math.inf) <= most else None
         )

@@ -90,7 +90,7 @@ class _NeuronProcess:
         self._stderr_tail = b""
         self.is_output_closed = False
 
-    def read(self, max_seconds: float) -> bytes:
+    def read_output(self, max_seconds: float) -> bytes:
         """Wait for output until the timeout or the wake event; returns it, or empty bytes."""
         ready = {
             descriptor for descriptor, _ in self._poll.poll(math.ceil(max(max_seconds, 0) * 1000))
@@ -109,7 +109,7 @@ class _NeuronProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def close(self) -> str:
+    def kill_and_reap(self) -> str:
         """Kill and reap the process; returns how it ended, with the last line of its stderr."""
         import subprocess  # see _start_process
 
@@ -290,7 +290,7 @@ class NeuronMonitorSource:
             wake = WakeEvent()
             self._wake = wake
             self._thread = StoppableThread(
-                self.name, lambda: self._run(wake), wake.set, self._clock
+                self.name, lambda: self._supervise(wake), wake.set, self._clock
             )
             self._thread.start()
 
@@ -308,7 +308,7 @@ class NeuronMonitorSource:
             self._wake = None
             wake.close()
 
-    def _run(self, wake: WakeEvent) -> None:
+    def _supervise(self, wake: WakeEvent) -> None:
         while not self._is_stopping:
             left_seconds = self._seconds_until(self._state.deadline_ns)
             if left_seconds > 0:
@@ -332,12 +332,12 @@ class NeuronMonitorSource:
         try:
             while not (is_silent or process.is_output_closed or self._is_stopping):
                 self._parse_chunk(
-                    splitter, process.read(self._seconds_until(self._state.deadline_ns))
+                    splitter, process.read_output(self._seconds_until(self._state.deadline_ns))
                 )
                 is_silent = self._seconds_until(self._state.deadline_ns) <= 0
             self._terminate(process, splitter)
         finally:
-            exit_reason = process.close()
+            exit_reason = process.kill_and_reap()
             self._process = None
         if not self._is_stopping:
             reason = exit_reason
@@ -356,7 +356,7 @@ class NeuronMonitorSource:
             left_seconds = self._seconds_until(min(deadline_ns, self._stop_deadline_ns))
             if left_seconds <= 0:
                 return
-            self._parse_chunk(splitter, process.read(left_seconds))
+            self._parse_chunk(splitter, process.read_output(left_seconds))
 
     def _parse_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
         for line in splitter.feed(chunk):

@@ -65,7 +65,7 @@ class DriverSamples:
         self._is_available = is_available
         self.impossible = 0
 
-    def read(self, *, is_complete: bool) -> tuple[UseWindow, ...] | None:
+    def read_new_windows(self, *, is_complete: bool) -> tuple[UseWindow, ...] | None:
         """The windows since the last reading, in order; None if no reading is due, or if the
         driver has had no samples of this GPU so far.
         """

@@ -44,7 +44,7 @@ REFUSED = (
 )
 
 
-class Gpm:
+class GpmReader:
     """Reads GPM, the counters of Hopper and newer: one sample ends a reading and starts the
     next, without a gap; not ``is_available`` for one that MIG divides.
     """
@@ -112,7 +112,7 @@ class Gpm:
             if span_ns is not None:
                 values = self._metrics(last, following, span_ns)
             self._ticks_left_out = 0
-        self._call.add(now_ns, self._clock.monotonic_ns())
+        self._call.add_call(now_ns, self._clock.monotonic_ns())
         return values
 
     def _allocate_samples(self) -> Failure | None:

@@ -145,7 +145,7 @@ class GpuCollector:
         self._counters_due_ns = 0
         self._reader = PeriodicReadingThread(
             "gpu",
-            self.tick,
+            self.take_reading,
             source.close,
             waiter=Waiter(),
             clock=clock,
@@ -165,10 +165,10 @@ class GpuCollector:
         return self._unreadable_reason
 
     def start(self) -> None:
-        self.begin()
+        self.begin_command()
         self._reader.start()  # its thread also opens the driver
 
-    def begin(self) -> None:
+    def begin_command(self) -> None:
         """Begin the command of ``run``."""
         if self._is_local:
             with self._lock:
@@ -189,7 +189,7 @@ class GpuCollector:
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         with self._lock:
-            self._scope.discover(container)
+            self._scope.discover_selection(container)
             self._find_limits(container.followed_id)
             self._begin_run(container.followed_id, container.started_ns)
 
@@ -198,7 +198,7 @@ class GpuCollector:
         started_ns = first_known(
             known(self._monotonic_ns, started_wall_ns), self._clock.monotonic_ns()
         )
-        selection = self._scope.selection_for(batch, self._usage.facts())
+        selection = self._scope.selection_for(batch, self._usage.gpu_facts())
         self._usage.begin_run(batch, started_ns, selection.selectors)
 
     def _monotonic_ns(self, wall_ns: int) -> int:
@@ -239,12 +239,16 @@ class GpuCollector:
             started_wall_ns = record.started_ns
             if batch != COMMAND and started_wall_ns is not None:
                 self._begin_run(batch, started_wall_ns)
-            selection = self._scope.selection_for(batch, self._usage.facts())
-            found = self._usage.gpus(
+            selection = self._scope.selection_for(batch, self._usage.gpu_facts())
+            found = self._usage.gpus_of_run(
                 selection.selectors, batch, duration_ms, finished_ns, self._limits.get(batch)
             )
         matches_none = self.has_data and bool(selection.selectors) and not found
-        warnings = [*self._warnings(matches_none=matches_none), *self._gaps_in(record), *stopped]
+        warnings = [
+            *self._reading_warnings(matches_none=matches_none),
+            *self._gaps_in(record),
+            *stopped,
+        ]
         if not selection.is_known:
             if any(run_gpu.has_unmatched for run_gpu in found):
                 warnings.append(_UNMATCHED)
@@ -274,7 +278,7 @@ class GpuCollector:
         if self._reader.failure is not None:
             return None
         with self._lock:
-            selection = self._scope.selection_for_all(self._usage.facts())
+            selection = self._scope.selection_for_all(self._usage.gpu_facts())
             with_mps = any(limits.is_mps for limits in self._limits.values())
             gpus = self._usage.latest(selection, with_mps=with_mps)
             readings = self._usage.readings
@@ -282,7 +286,7 @@ class GpuCollector:
 
     def idle_ns(self, batch: str, start_ns: int, end_ns: int) -> int:
         with self._lock:
-            selection = self._scope.selection_for(batch, self._usage.facts())
+            selection = self._scope.selection_for(batch, self._usage.gpu_facts())
             return self._usage.idle_ns(batch, selection.selectors, start_ns, end_ns)
 
     def known_until_ns(self) -> int | None:
@@ -301,12 +305,12 @@ class GpuCollector:
         with self._lock:
             if batch != COMMAND and not self._usage.has_begun(batch):
                 return  # the readings before its start are not its own
-            selection = self._scope.selection_for(batch, self._usage.facts())
+            selection = self._scope.selection_for(batch, self._usage.gpu_facts())
             self._usage.take_readings(batch, selection.selectors, into)
 
-    def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
+    def _reading_warnings(self, *, matches_none: bool) -> tuple[str, ...]:
         with self._lock:
-            notes = self._usage.notes()
+            notes = self._usage.gap_and_error_sentences()
         if self._problem is not None and not self.has_data:
             return (*notes, self._problem)
         busy_ns = self._clock.monotonic_ns() - self._busy_since_ns
@@ -334,7 +338,7 @@ class GpuCollector:
                     f"{gap.reason}."
                 )
 
-    def tick(self, *, is_complete: bool = False) -> bool:
+    def take_reading(self, *, is_complete: bool = False) -> bool:
         """Take one reading; False if none can succeed.
 
         A complete one has the slow counters, else every 60 s.
@@ -345,7 +349,7 @@ class GpuCollector:
         with_counters = is_complete or now_ns >= self._counters_due_ns
         self._busy_since_ns = now_ns
         try:
-            reading = self._source.read(counters=with_counters)
+            reading = self._source.read_all_gpus(counters=with_counters)
         finally:
             self._busy_since_ns = NEVER_NS
         if isinstance(reading, Unavailable):
@@ -357,7 +361,7 @@ class GpuCollector:
         if with_counters:
             self._counters_due_ns = now_ns + COUNTER_PERIOD_NS
         with self._lock:
-            self._usage.add(reading, read_ns, self._clock.wall_ns())
+            self._usage.add_reading(reading, read_ns, self._clock.wall_ns())
         return True
 
     def _end_gap(self) -> None:

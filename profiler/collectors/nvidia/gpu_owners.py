@@ -28,15 +28,16 @@ class GpuOwners(Protocol):
     """``identify`` is called when a process is listed, ``owner_of`` when its run is known.
 
     An identity is None if there is no such process here. ``owner_of`` returns None if the run's
-    processes cannot be seen here. ``keep`` forgets the processes that are not listed any more,
-    whose ids may be used again. ``sees_all``: no process of the machine is hidden from the lists.
+    processes cannot be seen here. ``forget_except`` forgets the processes that are not listed any
+    more, whose ids may be used again. ``sees_all``: no process of the machine is hidden from the
+    lists.
     """
 
     @property
     def sees_all(self) -> bool: ...
     def identify(self, pid: int) -> Hashable: ...
     def owner_of(self, batch: str) -> Owns | None: ...
-    def keep(self, pids: Collection[int]) -> None: ...
+    def forget_except(self, pids: Collection[int]) -> None: ...
 
 
 class NoOwners:
@@ -50,7 +51,7 @@ class NoOwners:
     def owner_of(self, batch: str) -> Owns | None:  # noqa: ARG002
         return None
 
-    def keep(self, pids: Collection[int]) -> None: ...
+    def forget_except(self, pids: Collection[int]) -> None: ...
 
 
 class _Identities:
@@ -68,7 +69,7 @@ class _Identities:
             self._known[pid] = identity
         return self._known[pid]
 
-    def keep(self, pids: Collection[int]) -> None:
+    def forget_except(self, pids: Collection[int]) -> None:
         for pid in self._known.keys() - set(pids):
             del self._known[pid]
 

@@ -112,7 +112,7 @@ class GpuPeriod:
         counted_joules = quotient(self._counters[ENERGY].total, 1000)
         return _rounded_joules(first_known(counted_joules, self._power_joules))
 
-    def add(self, timed: TimedSample, *, since_ns: int = 0) -> None:
+    def add_sample(self, timed: TimedSample, *, since_ns: int = 0) -> None:
         """Add a sample, with its time from ``since_ns`` on (monotonic)."""
         sample = timed.sample
         step_ns = timed.end_ns - max(timed.start_ns, since_ns)
@@ -125,12 +125,12 @@ class GpuPeriod:
         for name, series in self._series.items():
             value = getattr(sample, name)
             if value is not None:
-                series.add(value, weight_ns if name in _SERIES else gpm_ns)
+                series.add_value(value, weight_ns if name in _SERIES else gpm_ns)
         is_unused = sample.processes == () and sample.memory_used_bytes == 0
         if sample.is_gpm_begun and is_unused and since_ns:
             # Nothing has run since the start of the run.
             for name in GPM_SERIES:
-                self._series[name].add(0.0, timed.end_ns - since_ns)
+                self._series[name].add_value(0.0, timed.end_ns - since_ns)
         if 2 * gpm_ns >= (sample.gpm_ns or 0):
             self._amounts.update(sample.amounts)
         self._add_copies(sample, gpm_ns)
@@ -155,7 +155,7 @@ class GpuPeriod:
             value = getattr(sample, name)
             if value is not None:
                 in_run = min(value * (timed.end_ns - start_ns) / length_ns, _PERCENT)
-                self._series[name].add(in_run, length_ns)
+                self._series[name].add_value(in_run, length_ns)
         self._spans_ns += length_ns
         self._amounts.update(sample.amounts)
         self._add_copies(sample, length_ns)
@@ -207,7 +207,7 @@ class GpuPeriod:
             self._joules_after = 0.0
             self._power_ns_after = 0
         for name, value in counters.items():
-            self._counters[name].add(value)
+            self._counters[name].advance_to(value)
 
     def _add_throttling(self, sample: GpuSample, weight_ns: int) -> None:
         if sample.throttle_reasons is None:
@@ -243,7 +243,7 @@ class GpuPeriod:
             lacking["energy_joules"] = None
         return lacking
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals_by_field(self) -> Mapping[str, Any]:
         """The bytes and errors, by the record's field."""
         totals: dict[str, Any] = dict(self._amounts)
         for name, counter in self._counters.items():
@@ -273,7 +273,7 @@ class GpuPeriod:
             "throttle_reasons": throttled_percent if self._throttle_observed_ns else None,
             "xids": self.xids,
             **{name: series[name].distribution() for name in GPM_SERIES},
-            **self.totals(),
+            **self.totals_by_field(),
         }
 
 
@@ -286,12 +286,12 @@ class GpuRun:
         self.started_ns = started_ns
         self._period = GpuPeriod(link_bytes_per_second)
 
-    def add(self, timed: TimedSample) -> None:
+    def add_old_sample(self, timed: TimedSample) -> None:
         """Add a sample that is too old to be after the end of the run."""
         if timed.end_ns > self.started_ns:
-            self._period.add(timed, since_ns=self.started_ns)
+            self._period.add_sample(timed, since_ns=self.started_ns)
 
-    def until(self, finished_ns: int | None, recent: Iterable[TimedSample]) -> GpuPeriod:
+    def period_until(self, finished_ns: int | None, recent: Iterable[TimedSample]) -> GpuPeriod:
         """The period of the run with the ``recent`` samples, which were not added.
 
         What the driver counts is read last just after the end.
@@ -301,7 +301,7 @@ class GpuRun:
             if timed.end_ns <= self.started_ns:
                 continue
             if finished_ns is None or timed.end_ns <= finished_ns:
-                period.add(timed, since_ns=self.started_ns)
+                period.add_sample(timed, since_ns=self.started_ns)
             else:
                 period.add_last_span(timed, self.started_ns, finished_ns)
                 period.add_last_counts(timed, finished_ns)

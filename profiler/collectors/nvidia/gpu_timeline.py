@@ -9,7 +9,7 @@ from typing import Literal
 
 from profiler.aggregation.statistics import UseWindow
 from profiler.collectors.nvidia.gpu_owners import Owns
-from profiler.collectors.nvidia.run_use import DriverLists, GpuReading, RunUse
+from profiler.collectors.nvidia.run_use import GpuReading, ProcessListFacts, RunUse
 from profiler.core.timestamps import NS_PER_SECOND
 
 UseSource = Literal["driver-samples", "gpm", "once-a-second"]
@@ -25,9 +25,9 @@ class GpuTimeline:
     those of the driver of all GPUs.
     """
 
-    def __init__(self, notice_ns: int, lists: DriverLists | None = None) -> None:
+    def __init__(self, notice_ns: int, lists: ProcessListFacts | None = None) -> None:
         self._notice_ns = notice_ns
-        self._lists = lists or DriverLists()
+        self._lists = lists or ProcessListFacts()
         self._readings: deque[GpuReading] = deque()
         self._windows: deque[UseWindow] = deque()  # that no run has yet
         self._recent_windows: deque[UseWindow] = deque()
@@ -124,7 +124,7 @@ class GpuTimeline:
             if part_ns > 0:
                 yield part_ns, window.percent
 
-    def until(self, run: str, finished_ns: int | None) -> RunUse | None:
+    def use_until(self, run: str, finished_ns: int | None) -> RunUse | None:
         """The use by a run with the last seconds; None if it has not begun."""
         if run not in self.runs:
             return None
@@ -136,7 +136,7 @@ class GpuTimeline:
         for window in self._windows:
             use.add_window(window, finished_ns)
         if finished_ns is not None:
-            use.finish(finished_ns)
+            use.repeat_last_window(finished_ns)
         return use
 
     def source_of(self, use: RunUse | None) -> UseSource | None:

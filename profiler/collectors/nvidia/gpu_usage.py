@@ -14,7 +14,7 @@ from profiler.collectors.nvidia.gpu_owners import GpuOwners, NoOwners
 from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
 from profiler.collectors.nvidia.gpu_timeline import GpuTimeline
 from profiler.collectors.nvidia.run_gpu import GpuInRun, RunGpu
-from profiler.collectors.nvidia.run_use import DriverLists, GpuReading, ProcessOnGpu
+from profiler.collectors.nvidia.run_use import GpuReading, ProcessListFacts, ProcessOnGpu
 from profiler.collectors.nvidia.visible_gpus import (
     CHANGED_BYTES,
     DriverReading,
@@ -46,7 +46,7 @@ _MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
 _NOTICE_NS = 15 * NS_PER_SECOND
 
 
-class LatestGpu(Struct, frozen=True, kw_only=True):
+class GpuSoFar(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading, and sums since the first reading.
 
     ``energy_joules`` is the driver's counter, else power multiplied by time. ``throttled_seconds``
@@ -69,7 +69,7 @@ class LiveGpus(Struct, frozen=True, kw_only=True):
     """All GPUs at the last reading; ``readings`` counts all."""
 
     readings: int
-    gpus: tuple[LatestGpu, ...]
+    gpus: tuple[GpuSoFar, ...]
 
 
 NO_GPUS: Final = LiveGpus(readings=0, gpus=())
@@ -81,7 +81,7 @@ class GpuUsage:
     def __init__(self, interval_ns: int, owners: GpuOwners | None = None) -> None:
         self._interval_ns = interval_ns
         self._owners: GpuOwners = owners or NoOwners()
-        self._lists = DriverLists(self._owners.sees_all)
+        self._lists = ProcessListFacts(self._owners.sees_all)
         self._gpus: dict[str, _GpuAggregate] = {}
         self._read_ns: int | None = None
         self._lost: dict[str, str] = {}
@@ -96,7 +96,7 @@ class GpuUsage:
         self.is_memory_changing = False
         self.readings = 0
 
-    def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
+    def add_reading(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
         """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences
         about lost GPUs.
         """
@@ -110,7 +110,7 @@ class GpuUsage:
                 self._gpus[sample.facts.uuid] = added
                 for run, started_ns in self._runs.items():
                     self._begin((added,), run, started_ns)
-            self._gpus[sample.facts.uuid].add(sample, self._step_ns, now_ns)
+            self._gpus[sample.facts.uuid].add_sample(sample, self._step_ns, now_ns)
         self._add_processes(reading.samples, now_ns)
         for xid in reading.xids:
             gpu = self._gpus.get(xid.uuid or "")
@@ -146,7 +146,7 @@ class GpuUsage:
                 gpu.add_processes(processes, sample.memory_used_bytes, now_ns)
         if not any_known(*(sample.processes for sample in samples)):
             return
-        self._owners.keep({process.pid for process in listed})
+        self._owners.forget_except({process.pid for process in listed})
         listed_bytes = sum(process.memory_bytes or 0 for process in listed)
         self.is_memory_changing = abs(listed_bytes - self._listed_bytes) >= CHANGED_BYTES
         self._listed_bytes = listed_bytes
@@ -214,7 +214,7 @@ class GpuUsage:
     def has_begun(self, run: str) -> bool:
         return run in self._runs
 
-    def gpus(
+    def gpus_of_run(
         self,
         selectors: Collection[str] | None,
         run: str = "",
@@ -237,10 +237,10 @@ class GpuUsage:
             for gpu in self._selected_aggregates(selectors)
         )
 
-    def facts(self) -> tuple[GpuFacts, ...]:
+    def gpu_facts(self) -> tuple[GpuFacts, ...]:
         return tuple(gpu.facts for gpu in self._gpus.values())
 
-    def latest(self, selection: GpuSelection, *, with_mps: bool) -> tuple[LatestGpu, ...]:
+    def latest(self, selection: GpuSelection, *, with_mps: bool) -> tuple[GpuSoFar, ...]:
         """The selected GPUs that the last reading contained, without those that are only visible,
         as long as no batch is on them.
         """
@@ -274,10 +274,10 @@ class GpuUsage:
         if selectors is None:
             selected = list(self._gpus.values())
         else:
-            selected = [self._gpus[uuid] for uuid in match_uuids(selectors, self.facts())]
+            selected = [self._gpus[uuid] for uuid in match_uuids(selectors, self.gpu_facts())]
         return sorted(selected, key=lambda gpu: (gpu.facts.index, gpu.facts.uuid))
 
-    def notes(self) -> tuple[str, ...]:
+    def gap_and_error_sentences(self) -> tuple[str, ...]:
         """Sentences about gaps in the numbers, lost GPUs, impossible values and errors of unknown
         GPUs.
         """
@@ -291,7 +291,7 @@ class GpuUsage:
 
 
 class _GpuAggregate:
-    def __init__(self, facts: GpuFacts, lists: DriverLists) -> None:
+    def __init__(self, facts: GpuFacts, lists: ProcessListFacts) -> None:
         self.facts = facts
         self.last = GpuSample(facts=facts)
         self._read_ns = 0
@@ -310,14 +310,14 @@ class _GpuAggregate:
         self._taken_ns: dict[str, int] = {}
         self._memory_size_bytes: int | None = None
 
-    def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
+    def add_sample(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
         self._keep_sample(TimedSample(sample=sample, start_ns=now_ns - step_ns, end_ns=now_ns))
         if sample.gpm_ns is not None:
             self._gpm_read_ns = now_ns
             self._last_gpm = gpm_values(sample)
         self._add_windows(sample, step_ns, now_ns)
-        self.recent_percent.add(sample.utilization_percent)
-        self.recent_memory_bytes.add(sample.memory_used_bytes)
+        self.recent_percent.add_reading(sample.utilization_percent)
+        self.recent_memory_bytes.add_reading(sample.memory_used_bytes)
         self._memory_size_bytes = sample.memory_size_bytes or self._memory_size_bytes
         self.last = sample
         self._read_ns = now_ns
@@ -377,12 +377,12 @@ class _GpuAggregate:
 
     def _keep_sample(self, timed: TimedSample) -> None:
         """Add a sample; to the runs when it is old enough."""
-        self._whole.add(timed)
+        self._whole.add_sample(timed)
         self._recent.append(timed)
         while self._recent[0].end_ns < timed.end_ns - _NOTICE_NS:
             old = self._recent.popleft()
             for run in self._runs.values():
-                run.add(old)
+                run.add_old_sample(old)
 
     def begin_run(self, run: str, started_ns: int) -> None:
         if run in self._runs:
@@ -418,8 +418,8 @@ class _GpuAggregate:
     ) -> RunGpu:
         period = self._whole
         if run in self._runs:
-            period = self._runs[run].until(finished_ns, self._recent)
-        use = self.timeline.until(run, finished_ns)
+            period = self._runs[run].period_until(finished_ns, self._recent)
+        use = self.timeline.use_until(run, finished_ns)
         return GpuInRun(
             facts=self.facts,
             period=period,
@@ -430,7 +430,7 @@ class _GpuAggregate:
             duration_ms=duration_ms,
             finished_ns=finished_ns,
             lost_ns=self._read_ns if is_lost else None,
-        ).entry()
+        ).record_entry()
 
     @property
     def is_unused(self) -> bool:
@@ -446,7 +446,7 @@ class _GpuAggregate:
         is_own = is_known or any(use.is_seen for use in uses)
         return WHOLE_INSTANCE if not is_own or any(use.is_seen_unlisted for use in uses) else None
 
-    def latest(self, *, is_known: bool, with_mps: bool) -> LatestGpu:
+    def latest(self, *, is_known: bool, with_mps: bool) -> GpuSoFar:
         sample = self.last
         if self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS:
             sample = replace(sample, **self._last_gpm)
@@ -458,13 +458,13 @@ class _GpuAggregate:
         if self._whole.has_utilization and is_exact:
             idle_seconds = self._idle_ns / NS_PER_SECOND
             known_seconds = self._known_ns / NS_PER_SECOND
-        return LatestGpu(
+        return GpuSoFar(
             sample=sample,
             energy_joules=self._whole.total_joules,
             throttled_seconds=self._whole.throttled_seconds,
             idle_seconds=idle_seconds,
             known_seconds=known_seconds,
-            totals=self._whole.totals(),
+            totals=self._whole.totals_by_field(),
             xids=self._whole.xids,
             scope=scope,
         )

@@ -38,7 +38,7 @@ class _PiecesOfWork:
         self._started_ns = started_ns
         self._pieces: list[_PieceOfWork] = []
 
-    def add(self, piece: _PieceOfWork) -> None:
+    def add_piece(self, piece: _PieceOfWork) -> None:
         """Add work that begins at the end of the last piece or later."""
         self._pieces.append(piece)
         if len(self._pieces) > 1 and self._are_one(self._pieces[-2], piece, piece.end_ns):
@@ -47,7 +47,7 @@ class _PiecesOfWork:
         if len(self._pieces) > _MAX_PIECES:
             self._pieces = self._merged_pieces(piece.end_ns)
 
-    def limits(self, until_ns: int) -> tuple[_PieceOfWork, _PieceOfWork] | None:
+    def first_and_last_large(self, until_ns: int) -> tuple[_PieceOfWork, _PieceOfWork] | None:
         """The first and the last piece that are more than a small part of the work; None without
         work.
         """
@@ -100,7 +100,7 @@ class GpuWork:
         self._strong_ns = 0.0
         self._used_until_ns: int | None = None
 
-    def add(
+    def add_window(
         self, start_ns: int, end_ns: int, used_ns: float, *, within: tuple[int, int], percent: float
     ) -> None:
         """Add a window of which ``used_ns`` were work, somewhere ``within`` a part of it;
@@ -108,7 +108,7 @@ class GpuWork:
         """
         length_ns = end_ns - start_ns
         self.covered_ns += length_ns
-        self.utilization.add(_PERCENT * used_ns / length_ns, length_ns)
+        self.utilization.add_value(_PERCENT * used_ns / length_ns, length_ns)
         if not used_ns:
             return
         first_ns, last_ns = within
@@ -121,13 +121,13 @@ class GpuWork:
         before_ns = self.used_ns
         self.used_ns += used_ns
         work = (begin_ns, until_ns, used_ns, before_ns, self.used_ns)
-        self._pieces.add(_PieceOfWork(*work))
+        self._pieces.add_piece(_PieceOfWork(*work))
         if percent > _WEAK_PERCENT:
             self._strong_ns += used_ns
-            self._strong_pieces.add(_PieceOfWork(*work))
+            self._strong_pieces.add_piece(_PieceOfWork(*work))
         self._used_until_ns = last_ns
 
-    def limits(self, until_ns: int) -> WorkLimits | None:
+    def work_limits_until(self, until_ns: int) -> WorkLimits | None:
         """When the GPU worked until this end of the run; None if it did not.
 
         Weak windows neither begin nor end the work if there was enough of other work.
@@ -135,7 +135,7 @@ class GpuWork:
         pieces = self._pieces
         if self._strong_ns >= self.used_ns / 2:
             pieces = self._strong_pieces
-        found = pieces.limits(until_ns)
+        found = pieces.first_and_last_large(until_ns)
         if found is None:
             return None
         first, last = found

@@ -53,7 +53,7 @@ class NvmlSource:
         self.permanently_unavailable = False
         self.is_driver_missing = False
 
-    def read(self, *, counters: bool) -> DriverReading | Unavailable:
+    def read_all_gpus(self, *, counters: bool) -> DriverReading | Unavailable:
         """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per
         GPU.
         """
@@ -67,7 +67,7 @@ class NvmlSource:
             self._next_look_ns = now_ns + self._look_pause_ns
             self._find_lost(events)
         for device in tuple(self._devices):
-            answer = device.read(counters=counters)
+            answer = device.read_sample(counters=counters)
             if not isinstance(answer, Failure):
                 samples.append(answer)
             elif answer.action is ErrorAction.DEVICE_LOST:
@@ -101,7 +101,7 @@ class NvmlSource:
             notes.update(dict.fromkeys(device.notes))
         notes.update(dict.fromkeys(events.notes))
         return DriverReading(
-            samples=tuple(samples), xids=events.drain(), lost=lost, notes=tuple(notes)
+            samples=tuple(samples), xids=events.take_events(), lost=lost, notes=tuple(notes)
         )
 
     def read_quickly(self, *, with_memory: bool) -> tuple[GpuSample, ...]:

@@ -46,7 +46,7 @@ class ProcessLists:
         self.device_bytes = MAX_MEMORY_BYTES
         self.impossible = 0
 
-    def read(
+    def read_processes(
         self, *, memory_bytes: int | None = None, is_complete: bool = False
     ) -> tuple[GpuProcess, ...] | None:
         """The processes; None if no reading is due, or if the driver does not list them.
@@ -57,7 +57,7 @@ class ProcessLists:
         if not (is_complete or self._call.is_due(began_ns) or self._has_changed(memory_bytes)):
             return None
         computing = self._processes_on_list(_COMPUTE)
-        self._call.add(began_ns, self._clock.monotonic_ns())
+        self._call.add_call(began_ns, self._clock.monotonic_ns())
         if computing is None:
             return None
         if memory_bytes is not None:
@@ -68,14 +68,14 @@ class ProcessLists:
         programs = {process.pid for process in computing}
         held: dict[int, int] = {}
         for process in (*computing, *drawing):
-            held[process.pid] = max(held.get(process.pid, 0), self._held_bytes(process))
+            held[process.pid] = max(held.get(process.pid, 0), self._plausible_held_bytes(process))
         return tuple(
             GpuProcess(pid, size_bytes or None, pid not in programs)
             for pid, size_bytes in held.items()
         )
 
     # The binding's type.
-    def _held_bytes(self, process: Any) -> int:  # noqa: ANN401
+    def _plausible_held_bytes(self, process: Any) -> int:  # noqa: ANN401
         """What a process holds; 0 if the driver does not say it."""
         held_bytes = int(process.usedGpuMemory or 0)
         if held_bytes <= self.device_bytes:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.impossible_readings import possible_percent
 from profiler.collectors.nvidia.driver_samples import DriverSamples
-from profiler.collectors.nvidia.gpm import REFUSED, Gpm
+from profiler.collectors.nvidia.gpm import REFUSED, GpmReader
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
 from profiler.collectors.nvidia.process_lists import LISTS, ProcessLists
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample, Xid
@@ -120,7 +120,7 @@ class Device:
         self.handle = handle
         self.facts = facts
         is_whole = not self._unsupported
-        self.gpm = Gpm(nvml, handle, clock, is_available=is_whole)
+        self.gpm = GpmReader(nvml, handle, clock, is_available=is_whole)
         self._driver_samples = DriverSamples(nvml, handle, clock, is_available=is_whole)
         self._lists = ProcessLists(self._field, clock)
         self.silent_reads = 0
@@ -151,7 +151,7 @@ class Device:
         if with_memory:
             sample = self._with_memory(GpuSample(facts=self.facts))
         else:
-            sample = GpuSample(facts=self.facts, processes=self._lists.read())
+            sample = GpuSample(facts=self.facts, processes=self._lists.read_processes())
         self._failure = None
         return sample
 
@@ -174,7 +174,7 @@ class Device:
             sample, memory_used_bytes=int(memory.used), memory_size_bytes=int(memory.total)
         )
 
-    def read(self, *, counters: bool) -> GpuSample | Failure:
+    def read_sample(self, *, counters: bool) -> GpuSample | Failure:
         """Read the fast fields and, with ``counters`` or when they are due, the slow ones;
         returns a failure if errors leave no field.
         """
@@ -210,7 +210,9 @@ class Device:
             impossible=(*sample.impossible, *impossible),
             **values,
         )
-        processes = self._lists.read(memory_bytes=sample.memory_used_bytes, is_complete=counters)
+        processes = self._lists.read_processes(
+            memory_bytes=sample.memory_used_bytes, is_complete=counters
+        )
         impossible = [*sample.impossible, *["processes"] * self._lists.impossible]
         self._lists.impossible = 0
         failure = self._failure
@@ -228,7 +230,7 @@ class Device:
 
     def _with_windows(self, sample: GpuSample, *, is_complete: bool) -> GpuSample:
         before = self._driver_samples.impossible
-        windows = self._driver_samples.read(is_complete=is_complete)
+        windows = self._driver_samples.read_new_windows(is_complete=is_complete)
         names = ("samples",) * (self._driver_samples.impossible - before)
         return replace(sample, windows=windows, impossible=(*sample.impossible, *names))
 
@@ -320,7 +322,7 @@ class XidEvents:
         if part is not None:
             self._divided.add(uuid)
 
-    def drain(self) -> tuple[Xid, ...]:
+    def take_events(self) -> tuple[Xid, ...]:
         xids: list[Xid] = []
         for _ in range(0 if self._events is None else _MAX_EVENTS_PER_READ):
             # The shortest timeout is 1 ms. Without an event the driver returns "timeout" after it.

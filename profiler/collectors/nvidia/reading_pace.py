@@ -32,7 +32,7 @@ class SlowCall:
     def is_due(self, now_ns: int) -> bool:
         return now_ns >= self._due_ns
 
-    def add(self, began_ns: int, ended_ns: int) -> None:
+    def add_call(self, began_ns: int, ended_ns: int) -> None:
         """Add a call."""
         self._took_ns.append(ended_ns - began_ns)
         usual_ns = sorted(self._took_ns)[len(self._took_ns) // 2]

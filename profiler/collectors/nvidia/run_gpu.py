@@ -17,7 +17,7 @@ from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuLimits
 from profiler.core.optional_math import first_known, known, product
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.record.record_model import NOT_MEASURED, Distribution, Gpu
-from profiler.record.units import MIB, mebibytes
+from profiler.record.units import MIB, bytes_to_mebibytes
 
 _PERCENT = 100
 # With less, the uncovered time counts neither as use nor as idle.
@@ -63,14 +63,14 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
     finished_ns: int | None
     lost_ns: int | None
 
-    def entry(self) -> RunGpu:
+    def record_entry(self) -> RunGpu:
         mps_bytes = self.mps.memory_bytes(self.facts.index)
         gpu = Gpu(
             uuid=self.facts.uuid,
             index=self.facts.index,
             name=self.facts.name,
-            memory_size_mb=mebibytes(self.memory_size_bytes),
-            memory_limit_mb=mebibytes(mps_bytes),
+            memory_size_mb=bytes_to_mebibytes(self.memory_size_bytes),
+            memory_limit_mb=bytes_to_mebibytes(mps_bytes),
             compute_limit_percent=self.mps.compute_percent,
             **self.period.record_values(),
         )
@@ -82,11 +82,13 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         is_open = use.has_unlisted and not is_shared
         is_of_all = is_shared or is_open or not is_seen
         values: dict[str, Any] = {
-            "memory_used_mb": self._memory(use, is_shared=is_shared),
+            "memory_used_mb": self._memory_of_run(use, is_shared=is_shared),
             "utilization_source": self.source,
             "shared": True,
             # Of a GPU that is shared, the device's work is not the run's.
-            **self._work(use, use.device_work if is_of_all else use.work, is_shared=is_shared),
+            **self._work_fields(
+                use, use.device_work if is_of_all else use.work, is_shared=is_shared
+            ),
         }
         if not is_shared:
             values["shared"] = False if is_seen and not is_open else None
@@ -126,7 +128,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
     def _lacks_lists(self, use: RunUse) -> bool:
         return use.has_own or (use.watched_ns > 0 and not use.listed_ns)
 
-    def _memory(self, use: RunUse, *, is_shared: bool) -> Distribution:
+    def _memory_of_run(self, use: RunUse, *, is_shared: bool) -> Distribution:
         """The memory of the run's processes; of the device where they cannot be seen, unless
         others hold a part of it.
         """
@@ -139,7 +141,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             return NOT_MEASURED
         return memory.distribution(per=MIB)
 
-    def _work(self, use: RunUse, work: GpuWork, *, is_shared: bool) -> Mapping[str, Any]:
+    def _work_fields(self, use: RunUse, work: GpuWork, *, is_shared: bool) -> Mapping[str, Any]:
         """How much the GPU worked, and when, as far as that is known."""
         known_ns = self._known_ns(use)
         covered_share = work.covered_ns / known_ns
@@ -160,7 +162,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         # Else it may have worked before, after or in between: one moment of each second misses
         # most pieces of work.
         if not is_partial and self.source != "once-a-second":
-            values |= _work_values(use, work.limits(self._until_ns(use)), idle_ns)
+            values |= _work_values(use, work.work_limits_until(self._until_ns(use)), idle_ns)
         return values
 
     def _known_ns(self, use: RunUse) -> int:

@@ -87,7 +87,7 @@ class _UnlistedMemory:
         # What all listed processes held, and when: the last lists.
         self._lists: deque[tuple[int, int]] = deque()
 
-    def add(self, reading: GpuReading, all_bytes: int) -> None:
+    def add_reading(self, reading: GpuReading, all_bytes: int) -> None:
         """Add a reading with a list, whose processes hold ``all_bytes``."""
         if self._sees_all:
             return  # no memory is another container's
@@ -106,7 +106,7 @@ class _UnlistedMemory:
         return unlisted_bytes >= max([held for _, held in self._lists]) - all_bytes
 
 
-class DriverLists(Struct):
+class ProcessListFacts(Struct):
     """The driver's lists of the processes on all GPUs.
 
     ``sees_all``: they have the processes of all containers. ``has_listed``: they had a process so
@@ -128,7 +128,7 @@ class _HiddenMemory:
         self._was_free: bool | None = None  # at the first list
         self._least_bytes: int | None = None
 
-    def add(self, reading: GpuReading) -> None:
+    def add_reading(self, reading: GpuReading) -> None:
         used_bytes = reading.used_bytes
         if used_bytes is None:
             return
@@ -149,11 +149,11 @@ class RunUse:
     """
 
     def __init__(
-        self, started_ns: int, owns: Owns | None = None, lists: DriverLists | None = None
+        self, started_ns: int, owns: Owns | None = None, lists: ProcessListFacts | None = None
     ) -> None:
         self.started_ns = started_ns
         self.owns = owns
-        self._lists = lists or DriverLists()
+        self._lists = lists or ProcessListFacts()
         sees_all = self._lists.sees_all
         self._has_memory_beside = False
         self._unlisted = _UnlistedMemory(sees_all=sees_all)
@@ -271,8 +271,8 @@ class RunUse:
     def _look_at_unlisted(self, reading: GpuReading, all_bytes: int, *, has_own: bool) -> None:
         if self.owns is None:
             return
-        self._seen_hidden.add(reading)
-        self._seen_unlisted.add(reading, all_bytes)
+        self._seen_hidden.add_reading(reading)
+        self._seen_unlisted.add_reading(reading, all_bytes)
         if has_own and self._seen_unlisted.is_of_nobody(reading, all_bytes):
             self._has_seen_unlisted = True
         elif not reading.processes and not self.is_seen:
@@ -303,7 +303,7 @@ class RunUse:
         if reading.used_bytes is not None:
             # Lists alone may have been read since the memory was.
             held_ns = min(reading.end_ns - self._memory_until_ns, _MAX_COVERED_NS)
-            self.device_memory.add(reading.used_bytes, max(held_ns, 1))
+            self.device_memory.add_value(reading.used_bytes, max(held_ns, 1))
             self._memory_until_ns = reading.end_ns
         if reading.processes is None:
             self._extend_list(reading, covered_ns)
@@ -311,7 +311,7 @@ class RunUse:
             return
         self.listed_ns += covered_ns
         listed = self._count(reading.processes)
-        self._unlisted.add(reading, listed.all_bytes)
+        self._unlisted.add_reading(reading, listed.all_bytes)
         if reading.used_bytes is not None:
             self._listed_used_bytes = reading.used_bytes
         self._find_hidden_use(reading, listed)
@@ -322,7 +322,7 @@ class RunUse:
             return
         self._add_own_memory(own_bytes, reading.end_ns)
         if listed.has_own:
-            self.growth.add(
+            self.growth.add_reading(
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
             )
 
@@ -341,7 +341,7 @@ class RunUse:
 
     def _find_hidden_use(self, reading: GpuReading, listed: _ListedProcesses) -> None:
         """Whether a process was there that is not the run's, and that cannot be seen here."""
-        self._hidden.add(reading)
+        self._hidden.add_reading(reading)
         is_hidden = not reading.processes and (reading.used_bytes or 0) >= CHANGED_BYTES
         if is_hidden:
             gone_ns = reading.end_ns - self._presence[-1][1] if self._presence else _CLEARED_NS
@@ -376,7 +376,7 @@ class RunUse:
     def _add_own_memory(self, own_bytes: int, end_ns: int) -> None:
         """What was held for longer before a reading, as before a late first list, is not known."""
         held_ns = min(end_ns - self._own_memory_until_ns, _MAX_COVERED_NS)
-        self.own_memory.add(own_bytes, max(held_ns, 1))
+        self.own_memory.add_value(own_bytes, max(held_ns, 1))
         self._own_memory_until_ns = end_ns
         self._listed_own_bytes = own_bytes
 
@@ -431,7 +431,7 @@ class RunUse:
         if end_ns <= start_ns:
             return
         share = window.percent / _PERCENT
-        self.device_work.add(
+        self.device_work.add_window(
             start_ns,
             end_ns,
             share * (end_ns - start_ns),
@@ -450,7 +450,7 @@ class RunUse:
                 and not (self._last_window is not None and self._last_window.percent)
             ):
                 used_ns = 0.0  # the driver clears the memory of a process that has ended
-            self.own_work.add(
+            self.own_work.add_window(
                 start_ns, end_ns, used_ns, within=(first_ns, last_ns), percent=window.percent
             )
         self.windows_until_ns = end_ns
@@ -468,7 +468,7 @@ class RunUse:
                 last_ns = min(until_ns, end_ns)
         return first_ns, last_ns
 
-    def finish(self, finished_ns: int) -> None:
+    def repeat_last_window(self, finished_ns: int) -> None:
         """The last window of the run may not be readable yet: it is taken as the one before."""
         left_ns = finished_ns - self.windows_until_ns
         if self._last_window is not None and 0 < left_ns <= _MAX_TAIL_NS:

@@ -205,7 +205,7 @@ class GpuScope:
             self._otherwise = GpuSelection(selectors=frozenset(), is_known=True)
         self.known: dict[str, GpuSelection] = {}  # by followed_id
 
-    def discover(self, container: ContainerMetadata) -> None:
+    def discover_selection(self, container: ContainerMetadata) -> None:
         """Read the selection from the container's processes, unless it is known already."""
         if (
             self._configured is not None

@@ -80,14 +80,14 @@ class SourceComparison:
         while self._pending and self._pending[0].read_ns <= reading.read_ns:
             sample = self._pending.popleft()
             self._compare(sample)
-            yield from self.ended(sample.read_ns)
+            yield from self.readings_until(sample.read_ns)
             while len(self._readings) > 1 and self._readings[1].read_ns <= sample.read_ns:
                 self._machine_bytes.pop(self._readings.popleft().read_ns, None)
         if len(self._readings) > MAX_PENDING:
-            yield from self.ended(self._readings[0].read_ns)
+            yield from self.readings_until(self._readings[0].read_ns)
             self._machine_bytes.pop(self._readings.popleft().read_ns, None)
 
-    def ended(self, until_ns: float = math.inf) -> Iterator[ContainerSample]:
+    def readings_until(self, until_ns: float = math.inf) -> Iterator[ContainerSample]:
         """The readings until then that were not returned yet, as the last stats complete them."""
         for reading in self._readings:
             if reading.read_ns > until_ns:
@@ -251,7 +251,7 @@ class BatchProcesses:
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
 
-    def add(
+    def add_reading(
         self,
         snapshot: ProcessSnapshot,
         group: GroupReading | None,
@@ -352,7 +352,7 @@ class BatchProcesses:
             held_bytes = max(held_bytes, group.huge_page_bytes or 0)
             if group.memory is not None and group.memory.has_huge_pages:
                 self.counts_huge_pages = True
-        self._huge_page_bytes.add(held_bytes)
+        self._huge_page_bytes.add_reading(held_bytes)
 
     def group_peak(self, *, is_running: bool) -> GroupPeak:
         """The group's high-water mark: complete if each incarnation's was read after its last
@@ -377,7 +377,7 @@ class BatchProcesses:
 
     def begin_incarnation(self) -> None:
         """The following readings are of another control group than those before."""
-        self.end_readings()
+        self.add_remaining_readings()
         self.time.end_threads()
         self.comparison.lacking_bytes = 0
         if self._has_begun:
@@ -401,7 +401,7 @@ class BatchProcesses:
             self._is_end_observed = first_known(group.is_empty, not is_alive)
         self._mark_bytes = max_known(self._mark_bytes, group.peak_bytes)
         if group.cpu_ns is not None:
-            self._group_cpu.add(group.cpu_ns)
+            self._group_cpu.advance_to(group.cpu_ns)
             self._is_cpu_new = True
         self._group_kills = first_known(group.oom_kills, self._group_kills)
         if group.memory is None:
@@ -420,8 +420,8 @@ class BatchProcesses:
         )
         self._add_usage(self.comparison.on_reading(sample, machine_bytes))
 
-    def end_readings(self) -> None:
-        self._add_usage(self.comparison.ended())
+    def add_remaining_readings(self) -> None:
+        self._add_usage(self.comparison.readings_until())
 
     def _add_usage(self, samples: Iterable[ContainerSample]) -> None:
         """Add samples, but for those that come too soon after the last one."""

@@ -56,7 +56,7 @@ class ContainerProcesses:
         self._rings = PacketRings(machine.folder)
         machine.follow(docker_id)
 
-    def read(self) -> ProcessSnapshot:
+    def read_snapshot(self) -> ProcessSnapshot:
         """All processes now, the same object if none has changed; a process that has just ended is
         in the snapshot once.
         """
@@ -118,7 +118,7 @@ class ContainerProcesses:
         never_alive = 0
         for pid, tracked in list(self._tracked.items()):
             was_alive = tracked.is_alive
-            if not tracked.refresh():
+            if not tracked.read_again():
                 tracked.close()
                 del self._tracked[pid]
                 self._machine.on_ended(pid)

@@ -36,7 +36,9 @@ class _Followed(Struct):
 
 
 class MachineProcesses:
-    """Lists the processes when the first container asks after :meth:`expire`. Not thread-safe."""
+    """Lists the processes when the first container asks after :meth:`mark_out_of_date`. Not
+    thread-safe.
+    """
 
     def __init__(self, monotonic_ns: Callable[[], int], proc_folder: str = "/proc") -> None:
         self.folder = proc_folder
@@ -48,7 +50,7 @@ class MachineProcesses:
         self._missed_pids = 0
         self._next_full_scan_ns = 0
 
-    def expire(self) -> None:
+    def mark_out_of_date(self) -> None:
         """What was listed is out of date: list the processes again when a container asks."""
         self._is_current = False
 

@@ -50,7 +50,7 @@ from profiler.readers.linux.waits import Wait
 from profiler.record.measured import Number
 from profiler.record.record_model import NO_INTERVAL, Record, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, format_memory, mebibytes
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, bytes_to_mebibytes, format_memory
 
 # After this many refusals the control group counts as unreadable. (A process may belong to another
 # user.)
@@ -79,7 +79,7 @@ def _run_evidence(
     """What the processes say of a run; their readings only if they are still read
     (``is_current``).
     """
-    batch.end_readings()
+    batch.add_remaining_readings()
     batch.time.pass_cpu_waits_on(batch.usage.series)
     is_running = record.status == "running"
     group_peak = batch.group_peak(is_running=is_running)
@@ -100,8 +100,8 @@ def _run_evidence(
     return RunEvidence(
         cpu=CpuEvidence(cpu_seconds=cpu_seconds, until_ns=batch.cpu_read_ns),
         memory=memory,
-        memory_bound_mb=mebibytes(batch.ring_bound_bytes or None),
-        usage_peak_mb=mebibytes(group_peak.size_bytes),
+        memory_bound_mb=bytes_to_mebibytes(batch.ring_bound_bytes or None),
+        usage_peak_mb=bytes_to_mebibytes(group_peak.size_bytes),
         max_pids=batch.usage.max_pids,
         huge_pages=batch.huge_pages,
         kills=KillEvidence(
@@ -111,12 +111,12 @@ def _run_evidence(
             may_have_missed=batch.kills.host_kills.total() > 0,
         ),
         processes=readings if is_current else None,
-        activity=batch.time.activity(record.metrics.duration_ms, batch.cpu_ns),
+        activity=batch.time.activity_so_far(record.metrics.duration_ms, batch.cpu_ns),
         rows=rows,
         warnings=(
             *batch.comparison.warnings(),
-            *batch.totals.warnings(batch.cpu_ns),
-            *batch.time.warnings,
+            *batch.totals.unread_process_warnings(batch.cpu_ns),
+            *batch.time.defect_warnings,
             *_ring_warnings(batch, memory),
         ),
     )
@@ -134,7 +134,7 @@ def _readings(record: Record, batch: BatchProcesses) -> ProcessReadings:
         interval = build_interval(window, DeviceReadings(), sizes, started_ns=0, finished_ns=0)
     series = None
     if usage.series is not None and record.status != "running":  # checkpoints have no series
-        series = usage.series.copy()
+        series = usage.series.copy_within_limits()
     return ProcessReadings(
         samples=usage.samples,
         step_ms=usage.steps_ms.median(),
@@ -205,7 +205,7 @@ class _TrackedContainer(Struct):
     main_pid: int | None = None
     group_main_pid: int | None = None
 
-    def begin(self, docker_id: str, machine: ProcessAccess) -> None:
+    def open_sources(self, docker_id: str, machine: ProcessAccess) -> None:
         """Open the sources of a new container. A restart in place shows in its control group."""
         if docker_id == self.docker_id:
             return
@@ -224,7 +224,7 @@ class _TrackedContainer(Struct):
 
     def read_processes(self, machine: ProcessAccess) -> ProcessSnapshot:
         """Read the processes, and open the control group through one of them."""
-        snapshot = ProcessSnapshot() if self.source is None else self.source.read()
+        snapshot = ProcessSnapshot() if self.source is None else self.source.read_snapshot()
         if (
             self.is_group_gone
             and self.group is not None
@@ -251,7 +251,7 @@ class _TrackedContainer(Struct):
 
         ``now_ns`` (monotonic): see :meth:`ContainerCgroup.read`.
         """
-        reading = None if self.group is None else self.group.read(now_ns)
+        reading = None if self.group is None else self.group.read_counters(now_ns)
         self.is_group_gone = self.group is not None and reading is None
         return reading
 
@@ -404,7 +404,7 @@ class ProcessCollector:
         for batch_id, container in self._containers.items():
             if container.docker_id:
                 tracked = self._follow(batch_id, container)
-                tracked.begin(container.docker_id, self._machine)
+                tracked.open_sources(container.docker_id, self._machine)
                 followed.append(tracked)
         for tracked in followed:
             self._read(tracked, is_complete=is_complete)
@@ -440,7 +440,7 @@ class ProcessCollector:
     def _peek(self, threads: ThreadReader, looks: LookTimes) -> None:
         began_ns = self._machine.own_cpu_ns()
         threads.peek()
-        looks.peeked(self._clock.monotonic_ns(), self._machine.own_cpu_ns() - began_ns)
+        looks.note_peek(self._clock.monotonic_ns(), self._machine.own_cpu_ns() - began_ns)
 
     def _look(self, tracked: _TrackedContainer, threads: ThreadReader, looks: LookTimes) -> None:
         if looks.is_peek:
@@ -455,7 +455,7 @@ class ProcessCollector:
                 read_ns = now_ns + self._wall_offset_ns
                 batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
         used_ns = self._machine.own_cpu_ns() - threads.lookup_cpu_ns
-        looks.looked(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
+        looks.note_look(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
 
     def _follow_threads(
         self,
@@ -533,7 +533,7 @@ class ProcessCollector:
         if self._host_kills is None or snapshot.ended or may_have_unseen_end:
             self._host_kills = self._machine.oom_kills()
         with self._lock:
-            tracked.batch.add(
+            tracked.batch.add_reading(
                 snapshot,
                 group,
                 self._host_kills,

@@ -46,7 +46,7 @@ _WAITS_FOR_OTHERS = re.compile(
 )
 
 
-class Frame(Struct, frozen=True):
+class StackFrame(Struct, frozen=True):
     """A function on a stack, and the line that it executes.
 
     ``is_own``: the file belongs to no library.
@@ -69,7 +69,7 @@ class Frame(Struct, frozen=True):
         return f"{self.function} ({self.file}:{self.line})"
 
 
-_LEFT_OUT = Frame("…", "")
+_LEFT_OUT = StackFrame("…", "")
 _Answer = tuple[int, int, bytes]  # the exit status, the CPU time in nanoseconds and the output
 
 
@@ -80,7 +80,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
     otherwise is ``kernel_id``, 0 if unknown.
     """
 
-    frames: tuple[Frame, ...]
+    frames: tuple[StackFrame, ...]
     is_active: bool
     is_main: bool = False
     thread_id: int = 0
@@ -154,18 +154,18 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
 
 
 def shorten_stack(
-    frames: tuple[Frame, ...], outer: int = _MAX_OUTER, inner: int = _MAX_INNER
-) -> tuple[Frame, ...]:
+    frames: tuple[StackFrame, ...], outer: int = _MAX_OUTER, inner: int = _MAX_INNER
+) -> tuple[StackFrame, ...]:
     """The frames of a stack; for a very deep one, only the outermost and the innermost."""
     if len(frames) <= outer + inner:
         return frames
     return (*frames[:outer], _LEFT_OUT, *frames[-inner:])
 
 
-def _shown_frame(frame: _Frame) -> Frame:
+def _shown_frame(frame: _Frame) -> StackFrame:
     short = frame.short_filename or frame.filename.rpartition("/")[2]
     line = frame.line if 0 < (frame.line or 0) <= _MAX_LINE else None
-    return Frame(
+    return StackFrame(
         _folded_frame_text(frame.name) or "?",
         _folded_frame_text(short),
         line,
@@ -184,7 +184,7 @@ def _folded_frame_text(text: str) -> str:
     return clean
 
 
-class Dump(Struct, frozen=True, kw_only=True):
+class ProcessStacks(Struct, frozen=True, kw_only=True):
     """The stacks of one process, or the reason why they are missing; and the CPU time of the
     reading.
     """
@@ -235,7 +235,7 @@ def decode_recording(output: bytes) -> tuple[ThreadStack, ...] | Unavailable:
     return tuple(stacks)
 
 
-def _recorded_frame(text: str) -> Frame:
+def _recorded_frame(text: str) -> StackFrame:
     found = _RECORDED_FRAME.fullmatch(text)
     if not found:
         return _shown_frame(_Frame(name=text))
@@ -277,7 +277,7 @@ class PySpy:
     def version(self) -> str:
         """The name of the program and its version."""
         if self._version is None:
-            (answer,) = self._call([f"{_DEADLINE_SECONDS} --version"], _DEADLINE_SECONDS)
+            (answer,) = self._run_calls([f"{_DEADLINE_SECONDS} --version"], _DEADLINE_SECONDS)
             if isinstance(answer, Unavailable) or answer[0]:
                 words = ""
             else:
@@ -311,13 +311,15 @@ class PySpy:
                 start_new_session=True,
             )
 
-    def dump(self, pid: int) -> Dump:
+    def dump_stacks(self, pid: int) -> ProcessStacks:
         """The stacks of a process now."""
         call = f"{_DEADLINE_SECONDS} dump --nonblocking --json --pid {pid}"
-        (answer,) = self._call([call], _DEADLINE_SECONDS)
+        (answer,) = self._run_calls([call], _DEADLINE_SECONDS)
         return _dump_of_answer(answer, lambda output: decode_dump(output, pid))
 
-    def record(self, pids: Sequence[int], seconds: int, rate_hz: int) -> tuple[Dump, ...]:
+    def record_stacks(
+        self, pids: Sequence[int], seconds: int, rate_hz: int
+    ) -> tuple[ProcessStacks, ...]:
         """What ran in these processes for so long, or until their end, in this order."""
         deadline_seconds = seconds + _DEADLINE_SECONDS
         calls = []
@@ -327,7 +329,7 @@ class PySpy:
                 f"--output OUTPUT --duration {seconds} --rate {rate_hz} --pid {pid}"
             )
         self._is_recording = True
-        answers = self._call(calls, deadline_seconds)
+        answers = self._run_calls(calls, deadline_seconds)
         self._is_recording = False
         return tuple(_dump_of_answer(answer, decode_recording) for answer in answers)
 
@@ -355,7 +357,9 @@ class PySpy:
             ):  # which closes the pipes and waits; a call may not be written yet
                 self.kill()
 
-    def _call(self, calls: Sequence[str], deadline_seconds: int) -> list[_Answer | Unavailable]:
+    def _run_calls(
+        self, calls: Sequence[str], deadline_seconds: int
+    ) -> list[_Answer | Unavailable]:
         """The answers to calls that run at the same time."""
         server = self._server
         if server is None or server.stdin is None or server.stdout is None:
@@ -382,16 +386,16 @@ class PySpy:
 def _dump_of_answer(
     answer: _Answer | Unavailable,
     decode: Callable[[bytes], tuple[ThreadStack, ...] | Unavailable],
-) -> Dump:
+) -> ProcessStacks:
     if isinstance(answer, Unavailable):
-        return Dump(failure=answer.reason)
+        return ProcessStacks(failure=answer.reason)
     status, cpu_ns, output = answer
     if status == -signal.SIGINT:  # it was interrupted before it began
-        return Dump(cpu_ns=cpu_ns)
+        return ProcessStacks(cpu_ns=cpu_ns)
     stacks = Unavailable(_failure_reason(status, output)) if status else decode(output)
     if isinstance(stacks, Unavailable):
-        return Dump(failure=stacks.reason, cpu_ns=cpu_ns)
-    return Dump(stacks=stacks, cpu_ns=cpu_ns)
+        return ProcessStacks(failure=stacks.reason, cpu_ns=cpu_ns)
+    return ProcessStacks(stacks=stacks, cpu_ns=cpu_ns)
 
 
 def _failure_reason(status: int, errors: bytes) -> str:

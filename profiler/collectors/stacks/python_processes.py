@@ -100,7 +100,7 @@ class PythonProcesses:
         self.found_python = False
         self.is_refused = False
 
-    def choose(self, present: Iterable[Identity], now_seconds: float) -> list[Identity]:
+    def choose_busiest(self, present: Iterable[Identity], now_seconds: float) -> list[Identity]:
         """The busiest Python processes since the last call."""
         processes: dict[Identity, _Process] = {}
         used: list[tuple[int, Identity]] = []
@@ -122,7 +122,7 @@ class PythonProcesses:
         used.sort(key=lambda each: (-each[0], each[1]))
         return [identity for _, identity in used[:MAX_PROCESSES]]
 
-    def add_stacks(
+    def note_read_and_drop_torn(
         self, identity: Identity, stacks: Collection[ThreadStack]
     ) -> tuple[ThreadStack, ...]:
         """Note that a process was read; returns its stacks without torn ones."""

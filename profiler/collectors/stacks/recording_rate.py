@@ -56,7 +56,7 @@ class RecordingRate:
         """The time of the next recording, which may be in the past."""
         return self._due_ns
 
-    def recording(self, now_ns: int, processes: int, *, is_moment: bool) -> Recording:
+    def next_recording(self, now_ns: int, processes: int, *, is_moment: bool) -> Recording:
         """The recording to make now. ``processes`` is their number; ``is_moment``: it is of a
         notable moment.
         """
@@ -74,7 +74,9 @@ class RecordingRate:
             rate_hz = max(usual_hz >> self._halvings, MIN_RATE_HZ)
         return Recording(seconds=seconds, rate_hz=rate_hz)
 
-    def add(self, began_ns: int, ended_ns: int, cost_ns: int, recording: Recording | None) -> None:
+    def add_recording(
+        self, began_ns: int, ended_ns: int, cost_ns: int, recording: Recording | None
+    ) -> None:
         """Add a recording with its CPU time; None if there was no process to record."""
         self.spent_ns += cost_ns
         step_ns = _LEAST_STEP_NS  # also after a recording that failed at once

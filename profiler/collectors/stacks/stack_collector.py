@@ -105,7 +105,7 @@ class SamplingSchedule:
             affordable_ns = round(needed_ns / _MAX_SHARE)
         return max(due_ns, self._started_ns + affordable_ns)
 
-    def add(self, at_ns: int, cost_ns: int) -> None:
+    def add_sample_cost(self, at_ns: int, cost_ns: int) -> None:
         self._last_ns = at_ns
         self._last_cost_ns = cost_ns
         self.spent_ns += cost_ns
@@ -255,7 +255,7 @@ class StackCollector:
             followed = self._batches.get(batch)
             stacks = NO_STACKS
             if followed is not None:
-                stacks = followed.profile.record(self._source)
+                stacks = followed.profile.stacks_of_run(self._source)
         has_ended = record.status != "running"
         if stacks.moments and not has_ended:
             # A checkpoint is written repeatedly, and log drivers split a line at 16 KB.
@@ -276,7 +276,7 @@ class StackCollector:
             followed = self._batches.get(batch)
             if followed is None or not followed.profile.samples:
                 return None
-            steps = followed.profile.folded.steps(record.started_ns, record.finished_ns)
+            steps = followed.profile.folded.steps_of_run(record.started_ns, record.finished_ns)
             line = StacksLine(
                 type="task.stacks",
                 task_id=record.task_id,
@@ -339,7 +339,9 @@ class StackCollector:
         for batch in batches:  # to find out early whether processes are visible and readable
             if batch.is_to_look_for:
                 batch.looks += 1
-                batch.python.choose(batch.find(), self._clock.monotonic_ns() / NS_PER_SECOND)
+                batch.python.choose_busiest(
+                    batch.find(), self._clock.monotonic_ns() / NS_PER_SECOND
+                )
         max_wait_ns = _MAX_WAIT_NS
         if any(batch.is_to_look_for for batch in batches):
             max_wait_ns = _LOOK_NS
@@ -363,20 +365,20 @@ class StackCollector:
             identities = self._dump(reader, batch)
             if self._rate is not None and identities and not self._thread.is_stopping:
                 is_moment = batch.profile.moments.is_sampling(now_ns)
-                recording = self._rate.recording(now_ns, len(identities), is_moment=is_moment)
+                recording = self._rate.next_recording(now_ns, len(identities), is_moment=is_moment)
                 self._record(reader, batch, identities, recording)
         cost_ns = self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns
         if self._rate is None:
-            self._schedule.add(now_ns, cost_ns)
+            self._schedule.add_sample_cost(now_ns, cost_ns)
         else:
-            self._rate.add(now_ns, self._clock.monotonic_ns(), cost_ns, recording)
+            self._rate.add_recording(now_ns, self._clock.monotonic_ns(), cost_ns, recording)
 
     def _dump(self, reader: PySpy, batch: _SampledBatch) -> list[Identity]:
         """Read the stacks of all threads once; returns the processes."""
         dumps = []
         now_ns = self._clock.monotonic_ns()
         now_seconds = now_ns / NS_PER_SECOND
-        identities = batch.python.choose(batch.find(), now_seconds)
+        identities = batch.python.choose_busiest(batch.find(), now_seconds)
         for identity in identities:
             if self._thread.is_stopping:
                 return []
@@ -387,7 +389,7 @@ class StackCollector:
             dumps = [_with_waits(stacks, weight) for stacks in dumps]
         batch.last_ns = now_ns
         with self._lock:
-            batch.profile.add(dumps, self._wall_offset_ns + self._clock.monotonic_ns())
+            batch.profile.add_dumps(dumps, self._wall_offset_ns + self._clock.monotonic_ns())
         if any(dumps):  # not earlier: the call may hang
             self._source = reader.version
         return identities
@@ -402,11 +404,11 @@ class StackCollector:
         self._is_recording.set()
         pids = [pid for pid, _ in identities]
         recordings = []
-        dumps = reader.record(pids, recording.seconds, recording.rate_hz)
+        dumps = reader.record_stacks(pids, recording.seconds, recording.rate_hz)
         for identity, dump in zip(identities, dumps, strict=True):
             self._reader_cpu_ns += dump.cpu_ns
             if dump.failure is None:
-                recordings.append(batch.python.add_stacks(identity, dump.stacks))
+                recordings.append(batch.python.note_read_and_drop_torn(identity, dump.stacks))
             else:
                 now_seconds = self._clock.monotonic_ns() / NS_PER_SECOND
                 self._add_failure(batch, identity, now_seconds, dump.failure)
@@ -423,7 +425,7 @@ class StackCollector:
         reader.start()
         for _ in range(_MAX_ATTEMPTS):
             self._is_reading = True
-            dump = reader.dump(identity[0])
+            dump = reader.dump_stacks(identity[0])
             self._is_reading = False
             self._reader_cpu_ns += dump.cpu_ns
             if (
@@ -434,7 +436,7 @@ class StackCollector:
                 break
         if dump.failure is None:
             self._failures = 0
-            return batch.python.add_stacks(identity, dump.stacks)
+            return batch.python.note_read_and_drop_torn(identity, dump.stacks)
         self._add_failure(batch, identity, now_seconds, dump.failure)
         return ()
 

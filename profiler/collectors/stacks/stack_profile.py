@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import mean_vcpu_between
-from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shorten_stack
+from profiler.collectors.stacks.py_spy import StackFrame, ThreadStack, shorten_stack
 from profiler.core.optional_math import difference, first_known, min_known
 from profiler.core.timestamps import LONG_AGO_NS, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -68,25 +68,25 @@ class _Moment:
         self.from_ns = from_ns
         self.to_ns = from_ns
         self.samples = 0
-        self._stacks: Counter[tuple[Frame, ...]] = Counter()
+        self._stacks: Counter[tuple[StackFrame, ...]] = Counter()
 
     @property
     def is_shown(self) -> bool:
         """Whether it has samples, and is not too short."""
         return self.samples > 0 and self.to_ns - self.from_ns >= _MIN_MOMENT_NS
 
-    def add(self, stacks: Collection[tuple[Frame, ...]]) -> None:
+    def add_stacks(self, stacks: Collection[tuple[StackFrame, ...]]) -> None:
         self.add_counts(1, Counter(stacks))
 
-    def add_counts(self, samples: int, counts: Counter[tuple[Frame, ...]]) -> None:
+    def add_counts(self, samples: int, counts: Counter[tuple[StackFrame, ...]]) -> None:
         self.samples += samples
         self._stacks.update(counts)
         if len(self._stacks) > _MAX_STACKS:
             self._stacks = Counter(dict(self._stacks.most_common(_MAX_STACKS // 2)))
 
-    def record(self) -> StackMoment:
+    def stack_moment(self) -> StackMoment:
         """The stack that was seen most often, regardless of lines, with its most frequent lines."""
-        by_functions: defaultdict[tuple[str, ...], Counter[tuple[Frame, ...]]] = defaultdict(
+        by_functions: defaultdict[tuple[str, ...], Counter[tuple[StackFrame, ...]]] = defaultdict(
             Counter
         )
         for frames, count in self._stacks.items():
@@ -137,7 +137,7 @@ class StackMoments:
             vcpu = mean_vcpu_between(last, sample)
             if first_known(vcpu, math.inf) > max_idle_vcpu(sizes.vcpu):
                 self._idle_since_ns = None
-                self._add_late()
+                self._add_earlier_samples_to_short()
                 self._keep_moment(self._short)
                 self._short = None
             else:
@@ -155,23 +155,23 @@ class StackMoments:
     def on_waits(self, held_back_ns: Mapping[int, float]) -> None:
         """The work that the wait of each thread holds back now."""
         self._held_back_ns = held_back_ns
-        self._add_late()
+        self._add_earlier_samples_to_short()
 
     def add_stacks(self, stacks: Sequence[ThreadStack], at_ns: int) -> None:
         """Count the most informative ones of the stacks that were read at one time; of those in
         an idle moment, of the threads whose waits hold the run back.
         """
-        self._add_late()
+        self._add_earlier_samples_to_short()
         self._recent.append((at_ns, stacks))
         for moment in self._present.values():
             if moment.kind == "idle":
                 self._add_to_idle(moment, stacks)
             else:
-                moment.add(_best_ranked(stacks))
+                moment.add_stacks(_best_ranked(stacks))
         if self._short is not None:
             self._add_to_idle(self._short, stacks)
 
-    def _add_late(self) -> None:
+    def _add_earlier_samples_to_short(self) -> None:
         """Add the samples that were taken before the reading that has shown the moment."""
         for stacks in self._late:
             if self._short is not None:
@@ -181,7 +181,7 @@ class StackMoments:
     def _add_to_idle(self, moment: _Moment, stacks: Sequence[ThreadStack]) -> None:
         waiting = self._critical_waiting_stacks(stacks)
         if waiting:
-            moment.add(_best_ranked(waiting))
+            moment.add_stacks(_best_ranked(waiting))
 
     def _critical_waiting_stacks(self, stacks: Sequence[ThreadStack]) -> Sequence[ThreadStack]:
         """The stacks of the threads whose waits hold the run back; none while a thread runs.
@@ -200,7 +200,7 @@ class StackMoments:
 
     def add_recording(self, stacks: Sequence[ThreadStack], samples: int, from_ns: int) -> None:
         """Count what ran in a recording, for the moments that had begun before it."""
-        counts: Counter[tuple[Frame, ...]] = Counter()
+        counts: Counter[tuple[StackFrame, ...]] = Counter()
         for stack in stacks:
             frames = shorten_stack(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)
             counts[frames] += stack.count
@@ -208,13 +208,15 @@ class StackMoments:
             if moment.from_ns <= from_ns and moment.kind != "idle":
                 moment.add_counts(samples, counts)
 
-    def record(self) -> tuple[StackMoment, ...]:
-        self._add_late()
+    def stack_moments(self) -> tuple[StackMoment, ...]:
+        self._add_earlier_samples_to_short()
         sampled = [moment for moment in (*self._past, *self._present.values()) if moment.samples]
         if self._short is not None and self._short.is_shown:
             sampled.append(self._short)
         most = sorted(sampled, key=lambda moment: -moment.samples)[:MAX_MOMENTS]
-        return tuple(moment.record() for moment in sorted(most, key=lambda moment: moment.from_ns))
+        return tuple(
+            moment.stack_moment() for moment in sorted(most, key=lambda moment: moment.from_ns)
+        )
 
     def _follow_short(self, from_ns: int, read_ns: int) -> None:
         if "idle" in self._present:
@@ -267,9 +269,9 @@ class StackMoments:
             self._sampled_until_ns[kind] = now_ns + 60 * NS_PER_SECOND
 
 
-def _best_ranked(stacks: Iterable[ThreadStack]) -> Collection[tuple[Frame, ...]]:
+def _best_ranked(stacks: Iterable[ThreadStack]) -> Collection[tuple[StackFrame, ...]]:
     """The frames of the most informative stacks, at least of one."""
-    by_rank: defaultdict[int, set[tuple[Frame, ...]]] = defaultdict(set)
+    by_rank: defaultdict[int, set[tuple[StackFrame, ...]]] = defaultdict(set)
     for stack in stacks:
         by_rank[stack.rank].add(shorten_stack(stack.frames, _OUTER_FRAMES, _INNER_FRAMES))
     return by_rank[min(by_rank)]
@@ -297,7 +299,7 @@ class FunctionCounts:
         self.running = 0
         self._functions: dict[_Key, _Function] = {}
 
-    def add(self, stack: ThreadStack) -> None:
+    def add_stack(self, stack: ThreadStack) -> None:
         """Count a stack; a recursive function counts once, with its last line.
 
         Waiting threads do not count.
@@ -351,7 +353,7 @@ class FoldedStacks:
         self._steps: dict[int, Counter[str]] = {}
         self._bytes = 0
 
-    def add(self, at_ns: int, stacks: Mapping[str, int]) -> None:
+    def add_sample(self, at_ns: int, stacks: Mapping[str, int]) -> None:
         """Count the stacks of one sample. Samples are added in ascending order of time."""
         self._origin_ns = first_known(self._origin_ns, at_ns)
         index = max(at_ns - self._origin_ns, 0) // self._step_ns
@@ -372,7 +374,7 @@ class FoldedStacks:
         if self._bytes > MAX_BYTES:
             self._drop_rare_stacks()
 
-    def steps(
+    def steps_of_run(
         self, started_ns: int | None, finished_ns: int | None = None
     ) -> tuple[StackStep, ...]:
         """The steps with samples, by their offsets from the start of the run, or from the first
@@ -454,13 +456,13 @@ class StackProfile:
         self.moments = StackMoments()
         self._own_files: set[str] = set()
 
-    def add(self, dumps: Sequence[Collection[ThreadStack]], wall_ns: int) -> None:
+    def add_dumps(self, dumps: Sequence[Collection[ThreadStack]], wall_ns: int) -> None:
         stacks = list(chain.from_iterable(dumps))
         if not stacks:
             return
         self.samples += sum(map(bool, dumps))
         self._add_functions(stacks)
-        self.folded.add(wall_ns, _folded_counts(stacks))
+        self.folded.add_sample(wall_ns, _folded_counts(stacks))
         self.moments.add_stacks(stacks, wall_ns)
 
     def add_recordings(
@@ -483,12 +485,12 @@ class StackProfile:
                 part[text] = count * (step + 1) // steps - count * step // steps
             part = +part  # without zeros
             if part:
-                self.folded.add(from_ns + step * (until_ns - from_ns) // steps, part)
+                self.folded.add_sample(from_ns + step * (until_ns - from_ns) // steps, part)
         self.moments.add_recording(stacks, samples, from_ns)
 
     def _add_functions(self, stacks: Iterable[ThreadStack]) -> None:
         for stack in stacks:
-            self.functions.add(stack)
+            self.functions.add_stack(stack)
             if len(self._own_files) < _MAX_OWN_FILES:
                 self._own_files.update(frame.file for frame in stack.frames if frame.is_own)
 
@@ -506,12 +508,12 @@ class StackProfile:
                 own.append(file)
         return tuple(own)
 
-    def record(self, source: str) -> Stacks:
+    def stacks_of_run(self, source: str) -> Stacks:
         if not self.samples:
             return NO_STACKS
         running = self.functions.running
         top = self.functions.top_functions()
-        moments = self.moments.record()
+        moments = self.moments.stack_moments()
         return Stacks(
             source=source,
             samples=self.samples,

@@ -302,7 +302,7 @@ def _send_by_bot(
     from slack_sdk.web import WebClient
 
     base_url = target.base_url or WebClient.BASE_URL
-    client = WebClient(target.secret, base_url=base_url, **_client_options(timeout_seconds))
+    client = WebClient(target.secret, base_url=base_url, **_slack_client_options(timeout_seconds))
     try:
         client.chat_postMessage(channel=target.channel or "", **asdict(message), **_NO_PREVIEWS)
     except SlackApiError as error:
@@ -311,7 +311,7 @@ def _send_by_bot(
     return None
 
 
-def _client_options(timeout_seconds: int) -> dict[str, Any]:
+def _slack_client_options(timeout_seconds: int) -> dict[str, Any]:
     """The options of the client.
 
     Its logger is outside the hierarchy: no handler of Lambda receives its lines.

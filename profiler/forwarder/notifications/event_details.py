@@ -278,7 +278,7 @@ def job_ended_line(
     task.
     """
     job = notice.job
-    identity = job.identity()
+    identity = job.batch_job_of_attempt()
     detail = job_notice_detail(notice)
     run = EndedRunDetail(
         text=detail.text,
@@ -558,7 +558,7 @@ DETAILS: Mapping[str, tuple[type[Struct], str]] = {
 def job_notice_detail(notice: JobNotice) -> JobNoticeDetail:
     """The detail of a job's end, or of a job that waits."""
     job = notice.job
-    identity = job.identity()
+    identity = job.batch_job_of_attempt()
     first = job.attempts[0].started_ms if job.attempts else job.started_ms
     facts = notice.facts_and_advice_text
     detail = _with_bounded_texts(

@@ -74,7 +74,7 @@ def steps_after_job(notice: JobNotice) -> tuple[NextStep, ...]:
     job = notice.job
     if notice.is_success:
         return ()
-    if notice.is_without_attempt:
+    if notice.is_blocked_or_unattempted:
         return (NextStep("look", command_line("doctor", job.id, region=job.region)),)
     command = command_line("show", job.id, log_group=job.log_group, region=job.region)
     return (NextStep("look", command),)

@@ -448,7 +448,7 @@ def _job_message(notice: JobNotice) -> SlackMessage:
     sign = "✅" if notice.is_success else "❌"
     header = escape_text(f"{sign} {notice.title}", MAX_HEADER_LENGTH)
     job = notice.job
-    identity = job.identity()
+    identity = job.batch_job_of_attempt()
     named = (
         ("job", job.id),
         ("queue", identity.queue),

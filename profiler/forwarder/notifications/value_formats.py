@@ -50,7 +50,7 @@ def cpu_and_memory_words(story: Story) -> tuple[str, str]:
     memory = story.usage.memory
     size = known(format_memory, memory.size_mb) or ""
     percent = memory.percent
-    memory_used = usage_words(percent.avg, percent.max, peak=memory.peak_text, size=size)
+    memory_used = usage_words(percent.avg, percent.max, peak=memory.peak_text_if_known, size=size)
     beside = [row.text for row in story.rows_named(*BESIDE_MEMORY)]
     return (
         _cpu_words(story.usage.cpu),

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches, divide
-from profiler.core.completeness import WHOLE, Completeness, Gap, joined
+from profiler.core.completeness import WHOLE, Completeness, Gap, joined_completeness
 from profiler.core.redaction import redact_line
 from profiler.forwarder.documents import Document, ReportDocument, may_leave_out_field
 from profiler.forwarder.invocation import (
@@ -263,7 +263,7 @@ def _move_to_existing_indices(
         if document.searched:
             index = places.setdefault(document.id, index)
         placed.append(document if index == document.index else replace(document, index=index))
-    return placed, joined(parts)
+    return placed, joined_completeness(parts)
 
 
 def _wait_or_raise(backoff: RetryBackoff, reason: str) -> None:

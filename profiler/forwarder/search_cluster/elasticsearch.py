@@ -7,7 +7,7 @@ import elasticsearch
 from elastic_transport import HttpHeaders, NdjsonSerializer, Urllib3HttpNode
 from elastic_transport.client_utils import DEFAULT, DefaultType
 
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.search_answers import closed_index
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.invocation import SearchClusterError
@@ -51,7 +51,7 @@ class ElasticsearchCluster(interface.SearchCluster):
     engine = "Elasticsearch"
 
     def __init__(self, url: str, credentials: Credentials, ca_file: str | None = None) -> None:
-        headers = interface.authorization_header(credentials)
+        headers = interface.authorization_headers(credentials)
         with interface.raise_on_bad_url(url):
             self._client = elasticsearch.Elasticsearch(
                 url,
@@ -86,7 +86,9 @@ class ElasticsearchCluster(interface.SearchCluster):
             )
             # Not "from": the client's error contains the whole response.
             raise SearchClusterError(
-                message, status=error.status_code, closed_index=closed_index(mapping(error.body))
+                message,
+                status=error.status_code,
+                closed_index=closed_index(mapping_or_empty(error.body)),
             ) from None
         except elasticsearch.UnsupportedProductError as error:
             raise SearchClusterError(

@@ -16,7 +16,13 @@ from msgspec import Struct
 from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.http_statuses import RETRYABLE_STATUSES, TOO_MANY_REQUESTS
 from profiler.core.index_names import may_have_runs_since
-from profiler.core.json_fields import Json, field_at, mapping, mappings, text
+from profiler.core.json_fields import (
+    Json,
+    field_at,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.optional_math import known
 from profiler.core.search_answers import WITH_CLOSED, WITHOUT_CLOSED, why_partial
 from profiler.core.timestamps import parse_datetime
@@ -156,7 +162,10 @@ class ItemResult(Struct, frozen=True, kw_only=True):
 
 def hit_sources(response: Json) -> list[Mapping[str, Json]]:
     """The documents that a search, or an aggregation of top hits, has found."""
-    return [mapping(hit.get("_source")) for hit in mappings(field_at(response, "hits.hits"))]
+    return [
+        mapping_or_empty(hit.get("_source"))
+        for hit in mappings_in_list(field_at(response, "hits.hits"))
+    ]
 
 
 class SearchCluster(ABC):
@@ -193,7 +202,7 @@ class SearchCluster(ABC):
         closed: str | None = None
         with self._raise_on_malformed_response():
             if since is None:
-                answer = mapping(self.request(f"/{index}/_search", body, timeout_seconds))
+                answer = mapping_or_empty(self.request(f"/{index}/_search", body, timeout_seconds))
             else:
                 answer, closed = self._search_since(index, body, timeout_seconds, since)
         why = why_partial(answer)
@@ -227,7 +236,7 @@ class SearchCluster(ABC):
         for _ in range(_MAX_CLOSED):
             try:
                 path = f"/{pattern}/_search?{WITH_CLOSED}"
-                return mapping(self.request(path, body, timeout_seconds)), None
+                return mapping_or_empty(self.request(path, body, timeout_seconds)), None
             except SearchClusterError as error:
                 closed = error.closed_index
                 if closed is None:
@@ -237,7 +246,7 @@ class SearchCluster(ABC):
             pattern += f",-{closed}"
             closed = None
         path = f"/{index}/_search?{WITHOUT_CLOSED}"
-        return mapping(self.request(path, body, timeout_seconds)), closed
+        return mapping_or_empty(self.request(path, body, timeout_seconds)), closed
 
     def get_document(
         self, index: str, document_id: str, timeout_seconds: float
@@ -248,8 +257,8 @@ class SearchCluster(ABC):
         """
         with self._raise_on_malformed_response():
             response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
-        document = next(mappings(mapping(response).get("docs")), {})
-        return mapping(document.get("_source")) or None
+        document = next(mappings_in_list(mapping_or_empty(response).get("docs")), {})
+        return mapping_or_empty(document.get("_source")) or None
 
     def indices_of_runs(
         self, searched: str, document_ids: Sequence[str], timeout_seconds: float
@@ -269,11 +278,11 @@ class SearchCluster(ABC):
         # None of them may be closed.
         response, completeness = self.search_part(searched, body, timeout_seconds, _EVER)
         places: dict[str, str] = {}
-        for hit in mappings(mapping(response.get("hits")).get("hits")):
-            index = text(hit.get("_index"))
-            document_id = text(hit.get("_id"))
-            source = mapping(hit.get("_source"))
-            task = mapping(source.get("task"))
+        for hit in mappings_in_list(mapping_or_empty(response.get("hits")).get("hits")):
+            index = text_or_none(hit.get("_index"))
+            document_id = text_or_none(hit.get("_id"))
+            source = mapping_or_empty(hit.get("_source"))
+            task = mapping_or_empty(source.get("task"))
             if not (index and document_id and claim_of_document(source).is_of_task):
                 continue
             is_confirmed = task.get("confirmed") is True
@@ -294,10 +303,10 @@ class SearchCluster(ABC):
         }
         response, _ = self.search_part(searched, body, timeout_seconds)
         ends: dict[str, datetime] = {}
-        for hit in mappings(field_at(response, "hits.hits")):
-            ended = parse_datetime(text(field_at(hit, "_source.event.end")))
-            document_id = text(hit.get("_id"))
-            claim = claim_of_document(mapping(hit.get("_source")))
+        for hit in mappings_in_list(field_at(response, "hits.hits")):
+            ended = parse_datetime(text_or_none(field_at(hit, "_source.event.end")))
+            document_id = text_or_none(hit.get("_id"))
+            claim = claim_of_document(mapping_or_empty(hit.get("_source")))
             if document_id and ended and claim.is_of_task:
                 ends[document_id] = max(ended, ends.get(document_id, ended))
         return ends
@@ -347,7 +356,7 @@ class SecretCluster(SearchCluster):
         )
 
 
-def authorization_header(credentials: Credentials) -> dict[str, str]:
+def authorization_headers(credentials: Credentials) -> dict[str, str]:
     """The HTTP header for an API key, or a user and a password; else none.
 
     Raises SettingsError for an odd key.
@@ -434,7 +443,7 @@ def _item_result(item: object) -> ItemResult:
     return ItemResult(
         status=outcome["status"],
         reason=known(_rejection_reason, error),
-        error=text(mapping(error).get("type")),
+        error=text_or_none(mapping_or_empty(error).get("type")),
         stored=None if outcome.get("result") == "created" else _stored_of_outcome(outcome),
         is_dropped=_is_dropped_by_pipeline(outcome),
     )
@@ -451,7 +460,7 @@ def _is_dropped_by_pipeline(outcome: Mapping[str, object]) -> bool:
 
 def _stored_of_outcome(outcome: Mapping[str, object]) -> StoredRun | None:
     """Return the document in the result of an update; None if it was not asked for."""
-    document = mapping(outcome.get("get"))
+    document = mapping_or_empty(outcome.get("get"))
     fields, seq_no, primary_term = (
         document.get(name) for name in ("_source", "_seq_no", "_primary_term")
     )

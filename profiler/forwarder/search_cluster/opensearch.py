@@ -7,7 +7,7 @@ import opensearchpy
 
 from profiler.core.aws_clients import open_session
 from profiler.core.aws_signature import AwsSignature
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.search_answers import closed_index
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.invocation import SearchClusterError
@@ -29,7 +29,7 @@ class OpenSearchCluster(interface.SearchCluster):
     def __init__(
         self, url: str, credentials: Credentials, region: str | None, ca_file: str | None = None
     ) -> None:
-        headers = interface.authorization_header(credentials)
+        headers = interface.authorization_headers(credentials)
         signature = None
         if credentials.aws and not headers:  # a function of Lambda always has a Region and a role
             signature = AwsSignature(
@@ -67,5 +67,5 @@ class OpenSearchCluster(interface.SearchCluster):
             message = interface.rejection_sentence(self.engine, status, error.error)
             # Not "from": the client's error contains the whole response.
             raise SearchClusterError(
-                message, status=status, closed_index=closed_index(mapping(error.info))
+                message, status=status, closed_index=closed_index(mapping_or_empty(error.info))
             ) from None

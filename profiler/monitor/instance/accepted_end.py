@@ -31,7 +31,7 @@ def is_last_end(container: InstanceContainer, answer: TaskMetadata, waited_ns: i
     """
     if _awaits_inspection(container) and waited_ns < _MAX_INSPECT_NS:
         return False
-    has_policy = answer.container(container.name).has_restart_policy
+    has_policy = answer.container_or_name_only(container.name).has_restart_policy
     max_restart_ns = _MAX_RESTART_NS if has_policy else _MAX_SETTLE_NS
     if _may_start_again(container.name, answer) and waited_ns < max_restart_ns:
         return False
@@ -45,7 +45,7 @@ def _awaits_inspection(container: InstanceContainer) -> bool:
 
 def _may_start_again(name: str, answer: TaskMetadata) -> bool:
     """The agent decides on another attempt before it lists the container as STOPPED."""
-    known = answer.container(name)
+    known = answer.container_or_name_only(name)
     if not answer.lists_container(name):
         return True
     if not known.has_restart_policy:

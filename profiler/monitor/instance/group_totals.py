@@ -84,9 +84,9 @@ def keep_totals(
 def cpu_ns_now(container: InstanceContainer, sharers: AbstractSet[str], clock: Clock) -> int | None:
     """The CPU time of a container in the group; None if it is known only of some time ago."""
     if container.has_ended:
-        is_known = container.counts(sharers)
+        is_known = container.is_cpu_time_known(sharers)
     else:
-        is_known = isinstance(container.read(clock.wall_ns()), ContainerSample)
+        is_known = isinstance(container.read_sample(clock.wall_ns()), ContainerSample)
     if is_known and container.cpu_ns is not None:
         return container.cpu_ns
     return 0 if container.is_pause else None
@@ -102,7 +102,7 @@ def final_sample(container: InstanceContainer, sharers: AbstractSet[str]) -> Con
     return replace(
         last,
         read_ns=max(container.finished_ns or 0, last.read_ns + 1),
-        cpu_ns=container.cpu_ns if container.counts(sharers) else None,
+        cpu_ns=container.cpu_ns if container.is_cpu_time_known(sharers) else None,
         memory_used_bytes=None,
         memory_usage_peak_bytes=peak_bytes if is_complete else None,
         memory_cache_bytes=reclaimable_bytes if is_complete else None,

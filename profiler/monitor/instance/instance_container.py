@@ -131,7 +131,7 @@ class InstanceContainer(Struct, eq=False):
         """Docker may hang after it has shown a container that was only created."""
         return any_known(self.inspected.started_ns, self.died, self.start_seen_ns)
 
-    def counts(self, sharers: AbstractSet[str]) -> bool:
+    def is_cpu_time_known(self, sharers: AbstractSet[str]) -> bool:
         """Whether its CPU time at its end is known without that of these."""
         return self.counted is not None and sharers <= self.counted
 
@@ -161,10 +161,10 @@ class InstanceContainer(Struct, eq=False):
             return self.inspected.exit_code
         return self.died.exit_code
 
-    def see(self, seen: Seen) -> None:
+    def note_seen(self, seen: Seen) -> None:
         self.phase = next_phase(self.phase, seen)
 
-    def open(self, groups: InstanceCgroups) -> None:
+    def open_group(self, groups: InstanceCgroups) -> None:
         """Open the group of the attempt that runs."""
         self.close()
         if self.machine_kills is None:
@@ -172,7 +172,7 @@ class InstanceContainer(Struct, eq=False):
         group = groups.open_container(self.docker_id, self.inspected.cgroup_parent)
         self.group = unopened_missing_group(group) if isinstance(group, Unavailable) else group
 
-    def read(
+    def read_sample(
         self, read_ns: int, read_network: ReadNetwork = lambda _pid: None
     ) -> ContainerSample | Unavailable | None:
         """The sample of a running container, with the CPU time of its earlier attempts; None if
@@ -209,7 +209,7 @@ class InstanceContainer(Struct, eq=False):
 
     def begin_again(self) -> None:
         """Another attempt has begun, whose group counts from 0."""
-        self.see("started")
+        self.note_seen("started")
         self.base_cpu_ns = self.cpu_ns or 0
         counted = list(_BLOCK_BYTES)
         if not (self.inspected.network_mode or "").startswith(_NETWORK_OF_TASK):
@@ -220,11 +220,11 @@ class InstanceContainer(Struct, eq=False):
         self.excludes_memory_kill = False
         self.stop_signals = StopSignals()
 
-    def end(self, died_ns: int, machine_kills: int | None) -> None:
+    def end_attempt(self, died_ns: int, machine_kills: int | None) -> None:
         """An attempt is over; the kernel counts a kill before the process ends."""
         if machine_kills is not None and machine_kills == self.machine_kills:
             self.excludes_memory_kill = True
-        self.see("died")
+        self.note_seen("died")
         self.died_ns = died_ns
         self.counted = None
         self.close()
@@ -233,7 +233,7 @@ class InstanceContainer(Struct, eq=False):
         self.group.close()
         self.group = CLOSED_GROUP
 
-    def described(self, known: ContainerMetadata) -> ContainerMetadata:
+    def as_described(self, known: ContainerMetadata) -> ContainerMetadata:
         """The container as Docker shows it; what is left is from the agent."""
         inspected = self.inspected
         known_status = known.known_status

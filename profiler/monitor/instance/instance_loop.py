@@ -124,7 +124,7 @@ class InstanceLoop:
         # The last handler: the reports that are on their way are delivered.
         except Exception as error:  # noqa: BLE001
             self._log.error(f"The monitor failed ({describe_error(error)}): {REPORT_DEFECT}")
-        shared.attempt(shared.delivery.finish)
+        shared.attempt(shared.delivery.finish_uploads)
         shared.attempt(shared.collectors.stop)
         shared.attempt(partial(self._access.events.stop, 1.0))
         for task in self._tasks.values():
@@ -159,7 +159,7 @@ class InstanceLoop:
             self._step(is_tick=False)
         if self._shared.stop.requested_ns is not None:
             for task in self._tasks.values():
-                task.monitored.leave()
+                task.monitored.print_checkpoints()
 
     def _is_ending(self) -> bool:
         return any(task.source.is_ending for task in self._tasks.values())
@@ -216,7 +216,7 @@ class InstanceLoop:
             self._may_ask = source.ask_agent()
         if source.is_ending:
             source.lacks_containers = self._containers.lacks_inspection(arn)
-            self._may_ask = source.settle(may_ask=self._may_ask)
+            self._may_ask = source.settle_ends(may_ask=self._may_ask)
         if source.has_news and source.is_without_batch:
             self._stop_following(arn)
 
@@ -268,7 +268,7 @@ class InstanceLoop:
         """Compare Docker's list with what is followed: the stream of events may have missed
         something.
         """
-        listed = self._docker.containers()
+        listed = self._docker.running_containers()
         if isinstance(listed, Unavailable):
             self._list_at_ns = self._docker.retry_at_ns(listed)
             return
@@ -302,7 +302,7 @@ class InstanceLoop:
             self._containers.inspect_at(docker_id, postponed_ns)
             return
         self._containers.inspect_at(docker_id, NEVER_NS)
-        inspected = self._docker.inspect(docker_id)
+        inspected = self._docker.inspect_container(docker_id)
         if not isinstance(inspected, Unavailable):
             self._on_inspected(inspected)
         elif inspected.is_gone:
@@ -324,7 +324,7 @@ class InstanceLoop:
         if arn not in self._tasks:
             self._tasks[arn] = self._new_task(inspected)
         source = self._tasks[arn].source
-        source.add(inspected, events)
+        source.add_container(inspected, events)
         if source.lacks_exit_code(docker_id):
             due_ns = self._clock.monotonic_ns() + _AFTER_END_NS
             self._containers.inspect_at(docker_id, due_ns)

@@ -180,7 +180,7 @@ class InstanceTask:
 
     # What Docker shows
 
-    def add(self, inspected: EcsContainer, events: Sequence[ContainerEvent] = ()) -> None:
+    def add_container(self, inspected: EcsContainer, events: Sequence[ContainerEvent] = ()) -> None:
         """Add a container, or its present state: running, running again, or ended.
 
         ``events`` were before that.
@@ -202,7 +202,7 @@ class InstanceTask:
             if container.has_ended or not is_same_attempt:
                 self._follow_next_attempt(container)
             elif not container.group.is_open or before.pid != inspected.pid:
-                container.open(self._groups)
+                container.open_group(self._groups)
         elif inspected.exit_code is not None and not (container.has_ended and is_same_attempt):
             container.died = None  # of an earlier attempt, if this one was over before it was seen
             self._on_end(container)
@@ -225,7 +225,7 @@ class InstanceTask:
             return
         self.has_news = True
         container.is_removed = True
-        container.see("removed")
+        container.note_seen("removed")
         self._is_abandoned = not any(other.has_run for other in self._containers.values())
         if container.phase == "lost":
             container.close()
@@ -270,7 +270,7 @@ class InstanceTask:
         was already running: the task's total less the present groups is what came before.
         """
         container.begin_again()
-        container.open(self._groups)
+        container.open_group(self._groups)
         earlier_ns = difference(self._group.cpu_ns(), container.group.cpu_ns())
         for other_ns in self._others_cpu_ns(container).values():
             earlier_ns = difference(earlier_ns, other_ns)
@@ -279,7 +279,7 @@ class InstanceTask:
 
     def _on_end(self, container: InstanceContainer) -> None:
         """Keep the task's totals: another attempt, or another container, would add to them."""
-        container.end(self._clock.monotonic_ns(), self._groups.machine_oom_kills())
+        container.end_attempt(self._clock.monotonic_ns(), self._groups.machine_oom_kills())
         reading = read_totals(container, self._group)
         if isinstance(reading, Unavailable):
             return
@@ -337,7 +337,7 @@ class InstanceTask:
                 self.has_news = True
         return True
 
-    def settle(self, *, may_ask: bool) -> bool:
+    def settle_ends(self, *, may_ask: bool) -> bool:
         """Accept the ends after which no attempt follows, or ask the agent if that ``may_ask``;
         False: it hangs.
         """
@@ -345,7 +345,7 @@ class InstanceTask:
         answer = self._answer or TaskMetadata()
         for container in self._containers.values():
             if container.is_ending and is_last_end(container, answer, now_ns - container.died_ns):
-                container.see("settled")
+                container.note_seen("settled")
                 self.has_news = True
                 if self._answer is None and _UNANSWERED not in self.warnings:
                     self.warnings.append(_UNANSWERED)
@@ -377,7 +377,7 @@ class InstanceTask:
             if listed.docker_id not in self._lost and listed.name not in inspected_names:
                 described.append(listed)
         for container in self._containers.values():
-            described.append(container.described(known.container(container.name)))
+            described.append(container.as_described(known.container_or_name_only(container.name)))
         batch: dict[str, str] = {}
         for container in self._containers.values():
             batch.update(container.inspected.batch)
@@ -398,10 +398,10 @@ class InstanceTask:
     def _sample(self, container: InstanceContainer) -> ContainerSample | Unavailable | None:
         """The totals of a settled container, else a new sample; None between the two."""
         if container.group.is_missing:
-            container.open(self._groups)
+            container.open_group(self._groups)
         if container.is_settled:
             return final_sample(container, self._sharers(container))
-        return container.read(self._clock.wall_ns(), self._read_network)
+        return container.read_sample(self._clock.wall_ns(), self._read_network)
 
     def close(self) -> None:
         for container in self._containers.values():

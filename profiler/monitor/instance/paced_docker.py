@@ -44,14 +44,14 @@ class PacedDocker:
             return max(now_ns, self._hung_until_ns)
         return None
 
-    def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
+    def running_containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         """The containers that run, or why they are not known."""
         listed = self._docker.list_containers()
         if not isinstance(listed, Unavailable):
             self._health.on_success()
         return listed
 
-    def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
+    def inspect_container(self, docker_id: str) -> EcsContainer | Unavailable:
         """The container of this id, or why it is not known."""
         inspected = self._docker.inspect_container(docker_id)
         if not isinstance(inspected, Unavailable):

@@ -58,7 +58,7 @@ class StopSignals(Struct, frozen=True, kw_only=True):
         """Add the agent's ``answer`` after the signals of the container ``name``."""
         if not self.awaits_answer:
             return self
-        container = answer.container(name)
+        container = answer.container_or_name_only(name)
         if not (answer.is_stop_requested or container.desired_status == STOPPED):
             return StopSignals(was_denied=True)
         if container.is_stopped:

@@ -171,12 +171,12 @@ class PrometheusExporter(LiveMetrics):
         before the first one.
         """
         now_ns = self._builder.shared.clock.monotonic_ns()
-        return b"" if self._snapshot is None else metrics_text(self._snapshot.at(now_ns))
+        return b"" if self._snapshot is None else metrics_text(self._snapshot.valid_part_at(now_ns))
 
     def publish(self) -> None:
         """Take a snapshot now, for the scrapes from now on."""
         if self._server is not None:
-            self._snapshot = self._builder.take()
+            self._snapshot = self._builder.take_snapshot()
 
     def close(self) -> None:
         if self._server is not None:

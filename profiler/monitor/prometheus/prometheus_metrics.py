@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from profiler.collectors.nvidia.gpu_usage import LatestGpu
+from profiler.collectors.nvidia.gpu_usage import GpuSoFar
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.optional_math import known, known_values
 from profiler.core.text import without_surrogates
@@ -148,7 +148,7 @@ def _containers_with_network(snapshot: Snapshot) -> Iterator[Subject]:
             yield (shown.container.name,), shown
 
 
-def _gpus(snapshot: Snapshot) -> tuple[LatestGpu, ...]:
+def _gpus(snapshot: Snapshot) -> tuple[GpuSoFar, ...]:
     return snapshot.gpus.gpus[:MAX_GPUS]
 
 
@@ -241,7 +241,7 @@ def _mib_to_bytes(size_mib: float) -> float:
     return round(size_mib * MIB)
 
 
-def _gpu_total(field: str, gpu: LatestGpu) -> float | None:
+def _gpu_total(field: str, gpu: GpuSoFar) -> float | None:
     return gpu.totals.get(field)
 
 

@@ -63,7 +63,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     instance: InstanceReading = NO_INSTANCE
     batch_job: BatchJob = NO_JOB
 
-    def at(self, now_ns: int) -> "Snapshot":
+    def valid_part_at(self, now_ns: int) -> "Snapshot":
         """The part that is still valid: of an old snapshot, the identity of the task and the
         monitor's counters.
         """
@@ -98,7 +98,7 @@ class SnapshotBuilder(Struct, eq=False):
     def hold_ns(self) -> int:
         return max(_HOLD_INTERVALS * self.sampler.interval_ns, _MIN_HOLD_NS)
 
-    def take(self) -> Snapshot:
+    def take_snapshot(self) -> Snapshot:
         """The values of this moment; what is older than ``hold_ns`` is left out."""
         sampler = self.sampler
         shared = self.shared

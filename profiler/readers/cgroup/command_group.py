@@ -32,7 +32,7 @@ from profiler.readers.cgroup.hierarchy import (
     MEMORY,
     UNIFIED,
     CgroupLocation,
-    Cgroups,
+    ProcessCgroups,
     parse_membership,
 )
 from profiler.readers.container_sample import ResourceLimits
@@ -122,8 +122,10 @@ class CommandCgroup:
         """
         return excess(self._counted_cpu_ns(), self._baseline_cpu_ns)
 
-    def memory(self) -> MemoryReading | None:
-        return known(lambda group: group.memory(group.usage()), self._memory_group())
+    def read_memory(self) -> MemoryReading | None:
+        return known(
+            lambda group: group.read_memory_parts(group.read_usage_text()), self._memory_group()
+        )
 
     def swap_bytes(self) -> int | None:
         return known(AccountingCgroup.swap_bytes, self._memory_group())
@@ -134,7 +136,7 @@ class CommandCgroup:
     def oom_kills(self) -> int | None:
         return known(AccountingCgroup.oom_kills, self._memory_group())
 
-    def contains(self, pid: int) -> bool:
+    def counts_memory_of(self, pid: int) -> bool:
         """Whether the group counts the memory of a process.
 
         True for a process that has ended: its group is unknown.
@@ -165,7 +167,7 @@ class CommandCgroup:
 
 
 def make_command_cgroup(
-    cgroups: Cgroups, own_pid: int, run_id: str, filesystem: CgroupFilesystem | None = None
+    cgroups: ProcessCgroups, own_pid: int, run_id: str, filesystem: CgroupFilesystem | None = None
 ) -> CommandCgroup:
     """Create the groups for a command, below those of this process, whose files list it as
     ``own_pid``.
@@ -174,7 +176,7 @@ def make_command_cgroup(
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
     delegation = None
-    limits = cgroups.limits()
+    limits = cgroups.smallest_limits()
     for above, counts_cpu, counts_memory in _candidate_locations(cgroups, limits):
         if groups and groups[-1].counts_cpu:
             break
@@ -200,15 +202,15 @@ def make_command_cgroup(
 
 
 def _candidate_locations(
-    cgroups: Cgroups, limits: ResourceLimits
+    cgroups: ProcessCgroups, limits: ResourceLimits
 ) -> Iterable[tuple[CgroupLocation, bool, bool]]:
     """Where groups may be created, and whether they count CPU and memory.
 
     The caller stops when one counts CPU.
     """
-    v1_memory = _location_if_neutral(cgroups.location(MEMORY))
-    v1_cpu = _location_if_neutral(cgroups.location(CPUACCT))
-    v2 = _location_if_neutral(cgroups.location(UNIFIED))
+    v1_memory = _location_if_neutral(cgroups.location_in(MEMORY))
+    v1_cpu = _location_if_neutral(cgroups.location_in(CPUACCT))
+    v2 = _location_if_neutral(cgroups.location_in(UNIFIED))
     if v1_memory is not None:
         yield v1_memory, v1_cpu is not None and v1_memory.folder == v1_cpu.folder, True
     if v1_cpu is not None:

@@ -14,8 +14,8 @@ from profiler.readers.cgroup.hierarchy import (
     CPUACCT,
     HUGETLB,
     MEMORY,
-    Cgroups,
     GroupCounters,
+    ProcessCgroups,
     parse_membership,
     parse_number,
 )
@@ -101,7 +101,7 @@ class ContainerCgroup(GroupCounters):
         """
         return None if self._was_empty else self._files.get(self._names.events)
 
-    def read(self, now_ns: int | None = None) -> GroupReading | None:
+    def read_counters(self, now_ns: int | None = None) -> GroupReading | None:
         """The counters now; None for a removed group.
 
         ``now_ns`` (monotonic): the last reading is returned again if nothing ran since then.
@@ -111,14 +111,14 @@ class ContainerCgroup(GroupCounters):
         # Parsed later: every moment counts.
         events = proc.reread_file(self._files, names.events)
         peak = proc.reread_file(self._files, names.peak)
-        usage = self.usage()
+        usage = self.read_usage_text()
         cpu_ns = self.cpu_ns()
         is_at_rest = False
         if now_ns is not None and cpu_ns is not None:
             is_at_rest = self._rest.is_still_idle((cpu_ns, usage, peak, events), now_ns)
         if is_at_rest and self._last_reading is not None:
             return self._last_reading
-        memory = self.memory(usage)
+        memory = self.read_memory_parts(usage)
         # 1 while a living process is in the group or in a group below it
         populated = proc.number_after(events, b"populated ")
         peak_bytes = parse_number(peak)
@@ -149,10 +149,10 @@ def find_container_cgroup(
         group = container_group(path, docker_id)
         if group is not None:
             groups[name] = group
-    cgroups = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
-    memory_folder = next(iter(cgroups.folders(MEMORY)), None)
-    cpu_folder = next(iter(cgroups.folders(CPUACCT)), None)
-    huge_folder = next(iter(cgroups.folders(HUGETLB)), None)
+    cgroups = ProcessCgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
+    memory_folder = next(iter(cgroups.folders_upwards(MEMORY)), None)
+    cpu_folder = next(iter(cgroups.folders_upwards(CPUACCT)), None)
+    huge_folder = next(iter(cgroups.folders_upwards(HUGETLB)), None)
     counters = ContainerCgroup(memory_folder, cpu_folder, huge_folder, is_v1=MEMORY in groups)
     return counters if counters.is_open else None
 

@@ -43,7 +43,7 @@ class CgroupLocation(Struct, frozen=True, kw_only=True):
     controllers: frozenset[str]
 
 
-class Cgroups:
+class ProcessCgroups:
     """The control groups of one process; ``root`` is the root of the file system of its
     ``mountinfo``.
     """
@@ -57,14 +57,14 @@ class Cgroups:
                 self._mounts.append((mount, _controllers_of_mount(mount)))
         self._memory_files = VERSION_1 if MEMORY in groups else VERSION_2
 
-    def limits(self) -> ResourceLimits:
+    def smallest_limits(self) -> ResourceLimits:
         """The smallest limits of the groups and of those above them."""
         memory_bytes: int | None = None
-        for folder in self.folders(MEMORY):
+        for folder in self.folders_upwards(MEMORY):
             limit_bytes = parse_limit_bytes(proc.read_text(f"{folder}/{self._memory_files.limit}"))
             memory_bytes = min_known(memory_bytes, limit_bytes)
         vcpu: float | None = None
-        for folder in self.folders("cpu"):
+        for folder in self.folders_upwards("cpu"):
             if self.has_v1_controller("cpu"):
                 quota = proc.read_text(f"{folder}/cpu.cfs_quota_us")
                 period = proc.read_text(f"{folder}/cpu.cfs_period_us")
@@ -84,7 +84,7 @@ class Cgroups:
         if name is None:
             return None
         limit_bytes: int | None = None
-        for folder in self.folders(MEMORY):
+        for folder in self.folders_upwards(MEMORY):
             own_bytes = parse_limit_bytes(proc.read_text(f"{folder}/{name}"))
             if own_bytes is None:
                 continue
@@ -95,14 +95,14 @@ class Cgroups:
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed."""
-        for folder in self.folders(MEMORY):
+        for folder in self.folders_upwards(MEMORY):
             text = proc.read_or_none(f"{folder}/{self._memory_files.kills}") or b""
             count = proc.number_after(text, OOM_KILLS)
             if count is not None:
                 return count
         return None
 
-    def location(self, hierarchy: str) -> CgroupLocation | None:
+    def location_in(self, hierarchy: str) -> CgroupLocation | None:
         """The group in a version 1 hierarchy, or in version 2 (``UNIFIED``); None if no mount
         shows it.
         """
@@ -121,7 +121,7 @@ class Cgroups:
     def has_v1_controller(self, controller: str) -> bool:
         return controller in self._groups
 
-    def folders(self, controller: str) -> tuple[str, ...]:
+    def folders_upwards(self, controller: str) -> tuple[str, ...]:
         """The folders of the group and of those above it, up to the top; empty if it is not
         mounted.
         """
@@ -135,10 +135,10 @@ class Cgroups:
         return ()
 
 
-def read_own_cgroups(root: str = "/") -> Cgroups:
+def read_own_cgroups(root: str = "/") -> ProcessCgroups:
     """The control groups of this process; ``root`` is ``/`` except in tests."""
     groups = parse_membership(proc.read_text(f"{root}/proc/self/cgroup"))
-    return Cgroups(root, groups, proc.read_text(f"{root}/proc/self/mountinfo"))
+    return ProcessCgroups(root, groups, proc.read_text(f"{root}/proc/self/mountinfo"))
 
 
 def parse_membership(text: str) -> Mapping[str, str]:
@@ -321,11 +321,11 @@ class GroupCounters:
     def cpu_ns(self) -> int | None:
         return self._names.parse_cpu_ns(proc.reread_file(self._files, self._names.cpu))
 
-    def usage(self) -> bytes:
+    def read_usage_text(self) -> bytes:
         """The memory in use, page cache included, as the kernel writes it."""
         return proc.reread_file(self._files, self._names.usage)
 
-    def memory(self, usage: bytes) -> MemoryReading | None:
+    def read_memory_parts(self, usage: bytes) -> MemoryReading | None:
         """The parts of the memory in use."""
         memory_stat = proc.reread_file(self._files, MEMORY_STAT)
         reading = parse_memory(usage, memory_stat, self._names)

@@ -2,7 +2,7 @@
 
 import os
 
-from profiler.readers.cgroup.hierarchy import Cgroups, parse_membership
+from profiler.readers.cgroup.hierarchy import ProcessCgroups, parse_membership
 from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import FROZEN_STATES
 
@@ -15,18 +15,20 @@ class ProcessGroups:
     def __init__(self, pid: int, proc_folder: str = "/proc") -> None:
         process = f"{proc_folder}/{pid}"
         groups = parse_membership(proc.read_text(f"{process}/cgroup"))
-        self._theirs = Cgroups(f"{process}/root", groups, proc.read_text(f"{process}/mountinfo"))
-        self._own = Cgroups("", groups, proc.read_text(f"{proc_folder}/self/mountinfo"))
+        self._theirs = ProcessCgroups(
+            f"{process}/root", groups, proc.read_text(f"{process}/mountinfo")
+        )
+        self._own = ProcessCgroups("", groups, proc.read_text(f"{proc_folder}/self/mountinfo"))
 
     def has_v1_controller(self, controller: str) -> bool:
         return self._own.has_v1_controller(controller)
 
     def folder(self, hierarchy: str) -> str | None:
         """The folder of the group in a hierarchy; None if no mount shows it."""
-        folder = next(iter(self._theirs.folders(hierarchy)), None)
+        folder = next(iter(self._theirs.folders_upwards(hierarchy)), None)
         if folder is not None and path_exists(folder):
             return folder
-        location = self._own.location(hierarchy)
+        location = self._own.location_in(hierarchy)
         return None if location is None else location.folder
 
     def freezer_file(self) -> str | None:

@@ -19,7 +19,7 @@ from profiler.readers.cgroup.hierarchy import (
     UNIFIED,
     VERSION_1,
     VERSION_2,
-    Cgroups,
+    ProcessCgroups,
 )
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import own_cpu_ns
@@ -40,9 +40,9 @@ class SharedMemory:
     apart for the machine.
     """
 
-    def __init__(self, cgroups: Cgroups, proc_folder: str = "/proc") -> None:
+    def __init__(self, cgroups: ProcessCgroups, proc_folder: str = "/proc") -> None:
         is_v1 = cgroups.has_v1_controller(MEMORY)
-        location = cgroups.location(MEMORY if is_v1 else UNIFIED)
+        location = cgroups.location_in(MEMORY if is_v1 else UNIFIED)
         self._folder = None if location is None else location.folder
         self._descriptor = None
         self._parse = partial(

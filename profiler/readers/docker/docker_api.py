@@ -15,7 +15,13 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.clock import Clock
-from profiler.core.json_fields import Json, count, decoded_or_none, mapping, text
+from profiler.core.json_fields import (
+    Json,
+    count_or_none,
+    decoded_or_none,
+    mapping_or_empty,
+    text_or_none,
+)
 from profiler.core.log import Log
 from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
@@ -62,12 +68,12 @@ class DockerApi:
     def list_containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         """The containers of ECS tasks, ended ones included."""
         filters = quote(json.dumps({"label": [TASK_ARN_LABEL]}))
-        body = self._endpoint.get(f"/containers/json?all=true&filters={filters}")
+        body = self._endpoint.get_body(f"/containers/json?all=true&filters={filters}")
         return body if isinstance(body, Unavailable) else decode_list(body)
 
     def inspect_container(self, docker_id: str) -> EcsContainer | Unavailable:
         """One container; unavailable and ``is_gone`` after its removal."""
-        body = self._endpoint.get(f"/containers/{quote(docker_id)}/json")
+        body = self._endpoint.get_body(f"/containers/{quote(docker_id)}/json")
         return body if isinstance(body, Unavailable) else decode_container(body)
 
     def close(self) -> None:
@@ -204,19 +210,19 @@ class DockerEvents:
 
 def parse_event(line: bytes) -> ContainerEvent | None:
     """One line of the stream; None if it is not one of :data:`_ACTIONS`."""
-    event = mapping(decoded_or_none(msgspec.json.decode, line))
-    actor = mapping(event.get("Actor"))
-    attributes = mapping(actor.get("Attributes"))
-    action = text(event.get("Action"))
-    docker_id = text(actor.get("ID"))
-    time_ns = count(event.get("timeNano"))
+    event = mapping_or_empty(decoded_or_none(msgspec.json.decode, line))
+    actor = mapping_or_empty(event.get("Actor"))
+    attributes = mapping_or_empty(actor.get("Attributes"))
+    action = text_or_none(event.get("Action"))
+    docker_id = text_or_none(actor.get("ID"))
+    time_ns = count_or_none(event.get("timeNano"))
     if action not in _ACTIONS or docker_id is None or time_ns is None:
         return None
     return ContainerEvent(
         action=action,
         docker_id=docker_id,
         time_ns=time_ns,
-        task_arn=text(attributes.get(TASK_ARN_LABEL)) or "",
+        task_arn=text_or_none(attributes.get(TASK_ARN_LABEL)) or "",
         signal=_parse_number_text(attributes.get("signal")),
         exit_code=_parse_number_text(attributes.get("exitCode")),
     )

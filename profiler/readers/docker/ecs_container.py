@@ -12,7 +12,15 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.ecs_terms import BATCH_VARIABLES, MPS_VARIABLES
-from profiler.core.json_fields import Json, count, decoded_or_none, integer, mapping, mappings, text
+from profiler.core.json_fields import (
+    Json,
+    count_or_none,
+    decoded_or_none,
+    integer_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.optional_math import all_known, known_members
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
@@ -85,8 +93,8 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
     if not isinstance(document, list):
         return Unavailable("Docker's list of containers is not a JSON array")
     containers = []
-    for entry in mappings(document):
-        docker_id = text(entry.get("Id"))
+    for entry in mappings_in_list(document):
+        docker_id = text_or_none(entry.get("Id"))
         labels = _ecs_labels(entry.get("Labels"))
         if docker_id is None or labels is None:
             continue
@@ -99,11 +107,11 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:
     """Decode ``/containers/ID/json``."""
-    document = mapping(decoded_or_none(msgspec.json.decode, body))
-    state = mapping(document.get("State"))
-    config = mapping(document.get("Config"))
-    host = mapping(document.get("HostConfig"))
-    docker_id = text(document.get("Id"))
+    document = mapping_or_empty(decoded_or_none(msgspec.json.decode, body))
+    state = mapping_or_empty(document.get("State"))
+    config = mapping_or_empty(document.get("Config"))
+    host = mapping_or_empty(document.get("HostConfig"))
+    docker_id = text_or_none(document.get("Id"))
     labels = _ecs_labels(config.get("Labels"))
     if docker_id is None or labels is None:
         return Unavailable(
@@ -115,29 +123,29 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
     if not is_running:
         finished_ns = parse_ns(state.get("FinishedAt"))
     if finished_ns is not None:
-        exit_code = integer(state.get("ExitCode"))
-    logs = mapping(host.get("LogConfig"))
+        exit_code = integer_or_none(state.get("ExitCode"))
+    logs = mapping_or_empty(host.get("LogConfig"))
     environment = config.get("Env")
-    options = mapping(logs.get("Config"))
+    options = mapping_or_empty(logs.get("Config"))
     devices = (_value_of_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
     return EcsContainer(
         docker_id=docker_id,
         labels=labels,
         is_running=is_running,
-        image=text(config.get("Image")),
-        image_digest=text(document.get("Image")),
+        image=text_or_none(config.get("Image")),
+        image_digest=text_or_none(document.get("Image")),
         started_ns=parse_ns(state.get("StartedAt")),
         finished_ns=finished_ns,
         exit_code=exit_code,
-        stop_signal=parse_stop_signal(text(config.get("StopSignal")) or ""),
+        stop_signal=parse_stop_signal(text_or_none(config.get("StopSignal")) or ""),
         oom_killed=state.get("OOMKilled") is True,
-        pid=count(state.get("Pid")) or None,
-        memory_limit_bytes=count(host.get("Memory")) or None,
-        cpu_shares=count(host.get("CpuShares")) or None,
-        cgroup_parent=text(host.get("CgroupParent")) or "",
-        network_mode=text(host.get("NetworkMode")),
-        log_driver=text(logs.get("Type")),
-        log_options=known_members({name: text(options.get(name)) for name in _LOG_OPTIONS}),
+        pid=count_or_none(state.get("Pid")) or None,
+        memory_limit_bytes=count_or_none(host.get("Memory")) or None,
+        cpu_shares=count_or_none(host.get("CpuShares")) or None,
+        cgroup_parent=text_or_none(host.get("CgroupParent")) or "",
+        network_mode=text_or_none(host.get("NetworkMode")),
+        log_driver=text_or_none(logs.get("Type")),
+        log_options=known_members({name: text_or_none(options.get(name)) for name in _LOG_OPTIONS}),
         metadata_address=_value_of_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
         gpus=tuple(filter(_GPU.fullmatch, devices)),
         mps=_named_variables(environment, MPS_VARIABLES),
@@ -164,9 +172,10 @@ def parse_stop_signal(name: str) -> int:
 
 
 def _ecs_labels(read: Json) -> EcsLabels | None:
-    labels = mapping(read)
+    labels = mapping_or_empty(read)
     required = all_known(
-        text(labels.get(TASK_ARN_LABEL)), text(labels.get(f"{_LABELS}container-name"))
+        text_or_none(labels.get(TASK_ARN_LABEL)),
+        text_or_none(labels.get(f"{_LABELS}container-name")),
     )
     if required is None:
         return None
@@ -174,9 +183,9 @@ def _ecs_labels(read: Json) -> EcsLabels | None:
     return EcsLabels(
         task_arn=task_arn,
         container_name=container_name,
-        cluster=text(labels.get(f"{_LABELS}cluster")),
-        family=text(labels.get(f"{_LABELS}task-definition-family")),
-        revision=text(labels.get(f"{_LABELS}task-definition-version")),
+        cluster=text_or_none(labels.get(f"{_LABELS}cluster")),
+        family=text_or_none(labels.get(f"{_LABELS}task-definition-family")),
+        revision=text_or_none(labels.get(f"{_LABELS}task-definition-version")),
     )
 
 

@@ -86,7 +86,7 @@ class OpenGroup(ContainerCgroup):
         """
         last = self._last
         cpu_ns = self.cpu_ns()
-        usage = self.usage()
+        usage = self.read_usage_text()
         is_at_rest = cpu_ns is not None and self._rest.is_still_idle((cpu_ns, usage), read_ns)
         if last is not None and is_at_rest:
             blocks = self._last_blocks[1]
@@ -98,7 +98,7 @@ class OpenGroup(ContainerCgroup):
                 last, read_ns=read_ns, block_read_bytes=read_bytes, block_write_bytes=write_bytes
             )
             return self._last
-        memory = self.memory(usage)
+        memory = self.read_memory_parts(usage)
         peak_bytes = self.mark_bytes()
         if not any_known(cpu_ns, memory, peak_bytes):
             return _GONE
@@ -141,7 +141,7 @@ class OpenGroup(ContainerCgroup):
 
         Version 1 does not add the kills of groups below it: without own ones, they are unknown.
         """
-        reading = self.read()
+        reading = self.read_counters()
         if reading is None:
             return _GONE
         if self._is_v1 and not reading.oom_kills:

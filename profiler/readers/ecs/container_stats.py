@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from profiler.core.json_fields import MAX_COUNT, Json, count, decoded_or_none
+from profiler.core.json_fields import MAX_COUNT, Json, count_or_none, decoded_or_none
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, first_of, known, sum_known
 from profiler.core.timestamps import parse_ns
@@ -252,7 +252,7 @@ def _without_mistyped_counts(entry: _ContainerEntry[Json]) -> _ContainerEntry[in
 def _counts_by_name(part: Struct | None) -> dict[str, Any]:
     """The counts of a part by their names."""
     names = () if part is None else part.__struct_fields__
-    return {name: count(getattr(part, name)) for name in names}
+    return {name: count_or_none(getattr(part, name)) for name in names}
 
 
 def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
@@ -374,7 +374,7 @@ def sum_block_bytes(
         # Version 1 writes ``Read``; both also list sums (``Total``).
         if operation not in ("read", "write"):
             continue
-        value = count(entry.value)
+        value = count_or_none(entry.value)
         if value is None:
             continue
         if entry.major in stacked:

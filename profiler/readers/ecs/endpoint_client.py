@@ -71,7 +71,7 @@ class HttpEndpoint:
         self._base_path = ""
         self._deadline_ns = 0
 
-    def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
+    def get_body(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
         """The body of a response with status 200, else the reason.
 
         ``max_seconds`` limits the adaptive timeout.
@@ -279,7 +279,7 @@ class TaskMetadataSource:
         decode: Callable[[bytes], _T | Unavailable],
         max_seconds: float | None = None,
     ) -> _T | Unavailable:
-        body = self._endpoint.get(path, max_seconds)
+        body = self._endpoint.get_body(path, max_seconds)
         if isinstance(body, Unavailable):
             return body
         before, decoded = self._decoded.get(path, (None, None))

@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
 from profiler.core.ecs_terms import CPU_UNITS, FARGATE
-from profiler.core.json_fields import Json, count, integer, mapping, mappings, positive_number, text
+from profiler.core.json_fields import (
+    Json,
+    count_or_none,
+    integer_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    positive_number,
+    text_or_none,
+)
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import difference, known, known_values
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -133,7 +141,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
                 latest[container.name] = container
         return latest
 
-    def container(self, name: str) -> ContainerMetadata:
+    def container_or_name_only(self, name: str) -> ContainerMetadata:
         """The container, of which only the name is known if it is not listed."""
         return self.containers_by_name.get(name) or ContainerMetadata(name=name)
 
@@ -148,25 +156,25 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         return document
     if not isinstance(document.get("Containers"), list):
         return Unavailable(f"{_NO_TASK}it has no list of containers")
-    limits = mapping(document.get("Limits"))
-    storage = mapping(document.get("EphemeralStorageMetrics"))
-    containers = map(_container_metadata, mappings(document["Containers"]))
+    limits = mapping_or_empty(document.get("Limits"))
+    storage = mapping_or_empty(document.get("EphemeralStorageMetrics"))
+    containers = map(_container_metadata, mappings_in_list(document["Containers"]))
     return TaskMetadata(
-        arn=text(document.get("TaskARN")),
-        cluster=text(document.get("Cluster")),
-        family=text(document.get("Family")),
-        revision=text(document.get("Revision")),
-        availability_zone=text(document.get("AvailabilityZone")),
-        launch_type=text(document.get("LaunchType")),
-        known_status=text(document.get("KnownStatus")),
-        desired_status=text(document.get("DesiredStatus")),
+        arn=text_or_none(document.get("TaskARN")),
+        cluster=text_or_none(document.get("Cluster")),
+        family=text_or_none(document.get("Family")),
+        revision=text_or_none(document.get("Revision")),
+        availability_zone=text_or_none(document.get("AvailabilityZone")),
+        launch_type=text_or_none(document.get("LaunchType")),
+        known_status=text_or_none(document.get("KnownStatus")),
+        desired_status=text_or_none(document.get("DesiredStatus")),
         vcpu_limit=positive_number(limits.get("CPU")),
         memory_limit_bytes=_mebibytes_to_bytes(limits.get("Memory")),
         pull_started_ns=parse_ns(document.get("PullStartedAt")),
         execution_stopped_ns=parse_ns(document.get("ExecutionStoppedAt")),
-        ephemeral_storage_used_mib=count(storage.get("Utilized")),
-        ephemeral_storage_size_mib=count(storage.get("Reserved")),
-        service=text(document.get("ServiceName")),
+        ephemeral_storage_used_mib=count_or_none(storage.get("Utilized")),
+        ephemeral_storage_size_mib=count_or_none(storage.get("Reserved")),
+        service=text_or_none(document.get("ServiceName")),
         containers=known_values(containers),
     )
 
@@ -191,10 +199,10 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     if isinstance(document, Unavailable) or not isinstance(tags, dict | None):
         return Unavailable("/taskWithTags answered with something else than a task's JSON object")
     if tags is None:
-        for error in mappings(document.get("Errors")):
+        for error in mappings_in_list(document.get("Errors")):
             if error.get("ErrorField") in (None, _TAGS):
                 # Only the code of the error: its message may quote anything.
-                code = (text(error.get("ErrorCode")) or "no error code")[:100]
+                code = (text_or_none(error.get("ErrorCode")) or "no error code")[:100]
                 if "AccessDenied" not in code:
                     return Unavailable(f"ECS did not return them ({code})")
                 return Unavailable(
@@ -213,32 +221,32 @@ def _decode_object(body: bytes, head: str) -> Mapping[str, Json] | Unavailable:
 
 
 def _container_metadata(document: Mapping[str, Json]) -> ContainerMetadata | None:
-    name = text(document.get("Name"))
+    name = text_or_none(document.get("Name"))
     if name is None:
         return None
-    limits = mapping(document.get("Limits"))
+    limits = mapping_or_empty(document.get("Limits"))
     cpu_units = positive_number(limits.get("CPU"))
-    options = mapping(document.get("LogOptions"))
-    networks = mappings(document.get("Networks"))
+    options = mapping_or_empty(document.get("LogOptions"))
+    networks = mappings_in_list(document.get("Networks"))
     return ContainerMetadata(
         name=name,
-        docker_id=text(document.get("DockerId")),
-        arn=text(document.get("ContainerARN")),
-        image=text(document.get("Image")),
-        image_digest=text(document.get("ImageID")),
-        type=text(document.get("Type")),
-        known_status=text(document.get("KnownStatus")),
-        desired_status=text(document.get("DesiredStatus")),
-        exit_code=integer(document.get("ExitCode")),
+        docker_id=text_or_none(document.get("DockerId")),
+        arn=text_or_none(document.get("ContainerARN")),
+        image=text_or_none(document.get("Image")),
+        image_digest=text_or_none(document.get("ImageID")),
+        type=text_or_none(document.get("Type")),
+        known_status=text_or_none(document.get("KnownStatus")),
+        desired_status=text_or_none(document.get("DesiredStatus")),
+        exit_code=integer_or_none(document.get("ExitCode")),
         started_ns=parse_ns(document.get("StartedAt")),
         finished_ns=parse_ns(document.get("FinishedAt")),
-        restart_count=count(document.get("RestartCount")) or 0,
+        restart_count=count_or_none(document.get("RestartCount")) or 0,
         has_restart_policy="RestartCount" in document,
         vcpu_share=cpu_units / CPU_UNITS if cpu_units and cpu_units > CPU_UNITS_UNSET else None,
         memory_limit_bytes=_mebibytes_to_bytes(limits.get("Memory")),
-        log_driver=text(document.get("LogDriver")),
+        log_driver=text_or_none(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},
-        network_mode=next((text(network.get("NetworkMode")) for network in networks), None),
+        network_mode=next((text_or_none(network.get("NetworkMode")) for network in networks), None),
     )
 
 
@@ -338,7 +346,7 @@ def select_batch(
 def monitor_container_of(task: TaskMetadata) -> ContainerMetadata | None:
     """The task's own monitor."""
     name = _container_roles(task, None).monitor
-    return known(task.container, name)
+    return known(task.container_or_name_only, name)
 
 
 def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:

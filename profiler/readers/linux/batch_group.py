@@ -53,7 +53,7 @@ class BatchGroup:
                 self._files = PressureFiles(open_machine_pressure(self._folder))
             else:
                 self._files = self._open_pressure(first)
-        return self._files.read()
+        return self._files.read_pressure()
 
     def usable_cpus(self, pids: Iterable[int]) -> int:
         """The number of CPUs on which the first of these processes may run."""

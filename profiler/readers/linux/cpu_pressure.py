@@ -102,7 +102,7 @@ class PressureFiles:
         self._is_of_group = is_of_group
         self._cpus = cpus
 
-    def read(self) -> CpuPressure:
+    def read_pressure(self) -> CpuPressure:
         return CpuPressure(
             pressure=proc.reread_descriptor(self._pressure),
             cpu_stat=proc.reread_descriptor(self._cpu_stat),

@@ -56,7 +56,7 @@ class TrackedProcess:
         self._status = proc.ProcessStatus()
         self._memory_facts: tuple[int, int, str] | None = None
 
-    def refresh(self) -> bool:
+    def read_again(self) -> bool:
         """Read the process, except for its share of the memory; False if it has ended."""
         text = self._read("stat")
         if text != self._stat_text or self._stat is None:

@@ -146,7 +146,7 @@ class ProcessTree:
         self._all_due_ns = 0
         self.has_hidden = False
 
-    def read(self) -> tuple[ProcessReading, ...]:
+    def read_all(self) -> tuple[ProcessReading, ...]:
         """All processes of the tree, each after its parent.
 
         The share of the memory is not known yet.
@@ -421,9 +421,9 @@ class QuickMemoryReader:
 
     A lower bound: the last reading without what was unmapped since, its anonymous growth, and new
     ones' private memory.
-    ``has_changed``: other processes than at the last :meth:`follow`. ``mapped_bytes``: the most
-    that one maps of files and shared memory. ``file_bytes``: the most of files that one was seen to
-    map since the last :meth:`follow`, if notable. ``pids``: its processes.
+    ``has_changed``: other processes than at the last :meth:`reset_baseline`. ``mapped_bytes``: the
+    most that one maps of files and shared memory. ``file_bytes``: the most of files that one was
+    seen to map since the last :meth:`reset_baseline`, if notable. ``pids``: its processes.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:
@@ -438,7 +438,7 @@ class QuickMemoryReader:
         self.file_bytes = 0
         self.pids: Collection[int] = ()
 
-    def follow(self, processes: Iterable[ProcessReading]) -> None:
+    def reset_baseline(self, processes: Iterable[ProcessReading]) -> None:
         """Continue from a reading of the whole tree."""
         self.file_bytes = 0
         self._known = {
@@ -452,7 +452,7 @@ class QuickMemoryReader:
             for process in processes
         }
 
-    def read(self) -> int | None:
+    def estimate_held_bytes(self) -> int | None:
         """The memory in bytes; None if no process has any, or if the reading would cost too
         much.
         """

@@ -43,7 +43,7 @@ class ReadBudget:
         self._count = 0
         self.is_spent = False
 
-    def allows(self, threads: int = 1) -> bool:
+    def allows_threads(self, threads: int = 1) -> bool:
         """Whether one more thread, or so many, may be read."""
         if self._count >= CHECKED_THREADS:
             self._count = 0
@@ -82,7 +82,7 @@ class ThreadTurns(Struct):
         """Whether threads have their turn in the reading of this number."""
         return number - self.last_number >= self.readings
 
-    def begin(self, threads: int, number: int) -> bool:
+    def begin_if_due(self, threads: int, number: int) -> bool:
         """Begin the turn of look ``number`` if it is due, of as many of these threads as are read
         together; returns whether it was.
         """

@@ -62,7 +62,7 @@ class SysvSegments:
     def are_known(self) -> bool:
         return bool(self._known)
 
-    def follow(self, pids: Collection[int]) -> None:
+    def follow_only(self, pids: Collection[int]) -> None:
         """The processes of the command now, which may end before the next look."""
         self._earlier_pids = pids
 

@@ -553,7 +553,7 @@ class ThreadReader:
         if has_left and len(due) > 1:
             place = 1 if now.number % 2 else -1
             due.sort(key=lambda process: place * (bool(process.left) and not process.is_refused))
-        has_turn = not in_turn or self._turns.begin(threads, now.number)
+        has_turn = not in_turn or self._turns.begin_if_due(threads, now.number)
         self._turns.are_left_out = not has_turn
         return due + in_turn if has_turn else due
 
@@ -576,7 +576,7 @@ class ThreadReader:
                 and process.shows_only_state
                 and self._read_only_thread(process, now)
             ):
-                budget.allows()
+                budget.allows_threads()
                 continue
             if is_required or not process.is_refused or process.reading.threads == 1:
                 self._read_remaining_threads(process, budget, now, None)
@@ -638,7 +638,7 @@ class ThreadReader:
                 continue
             together = CHECKED_THREADS if limit is None else min(CHECKED_THREADS, limit - len(read))
             next_ones = process.left[-together:] if together else []
-            if not next_ones or not budget.allows(len(next_ones)):
+            if not next_ones or not budget.allows_threads(len(next_ones)):
                 break
             del process.left[-together:]
             next_ones.reverse()
@@ -814,7 +814,7 @@ class ThreadReader:
         for thread in process.seen:
             if not (thread.is_stale or thread.is_postponed or _may_others_add_watches(thread)):
                 continue
-            if asked < most and budget.allows():
+            if asked < most and budget.allows_threads():
                 self._ask_thread(process, thread, now.at_ns)
                 asked += not process.is_refused  # reading a state costs little
                 if thread.blocked is not None and self._may_miss_child(process, thread.blocked):
@@ -916,7 +916,7 @@ class ThreadReader:
         """
         asked = 0
         for pid in self._children_of_threads(process, parents):
-            if pid in self._processes or asked >= most or not budget.allows():
+            if pid in self._processes or asked >= most or not budget.allows_threads():
                 continue
             stat = proc.parse_stat(proc.read_or_none(f"{self._folder}/{pid}/stat") or b"")
             if stat is None or stat.state in ENDED_STATES:
@@ -957,7 +957,7 @@ class ThreadReader:
         is not the one of the first process: the kernel shows them in their calls, as if they
         slept. Waits that are over by now are not looked at, and none a second time.
         """
-        while self._new_waits and budget.allows():
+        while self._new_waits and budget.allows_threads():
             thread, pid = self._new_waits.popitem()
             if thread.is_stale:
                 continue
@@ -976,7 +976,7 @@ class ThreadReader:
         left = _MAX_STATES
         asked = {seen.thread for seen in self._seen}
         for thread, pid in chain(reversed(self._workers.items()), reversed(self._recent.items())):
-            if left == 0 or not budget.allows():
+            if left == 0 or not budget.allows_threads():
                 return
             before = thread.blocked
             if thread.thread_id in asked or (before is not None and before.is_hidden):

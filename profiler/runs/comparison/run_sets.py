@@ -75,7 +75,7 @@ def read_run_sets(
     # The runs of both families are read once.
     for run in source.runs(replace(selection, families=patterns, only_counting=True)):
         for family_runs in both:
-            family_runs.add(run)
+            family_runs.add_run(run)
         if all(family_runs.is_full for family_runs in both):
             break
     _check_same_account_and_region(both)
@@ -125,7 +125,7 @@ class _FamilyRuns:
         self._left_out: Counter[str] = Counter()
         self._costs: dict[str, Cost] = {}  # keyed by the task's id
 
-    def add(self, run: PastRun) -> None:
+    def add_run(self, run: PastRun) -> None:
         record = run.record
         key = run_key(run.report)
         family = family_key(record)

@@ -63,7 +63,9 @@ class HistoryRecorder:
         self._due_ns = now_ns + min(pause_ns, 60 * NS_PER_SECOND)
         try:
             report, series = build_so_far()
-            series = None if series is None else series.copy()  # the thread reads the copy
+            series = (
+                None if series is None else series.copy_within_limits()
+            )  # the thread reads the copy
             line = encode_line(report)
         except Exception:  # noqa: BLE001  the command goes on, and the end has its own report
             self._due_ns = None

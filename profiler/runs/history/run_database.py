@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.files import absolute, create_private_folders
+from profiler.core.files import absolute_path, create_private_folders
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, span_ms
 from profiler.readers.linux import proc
@@ -109,7 +109,7 @@ class HistoryStore:
         """
         deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
-            create_private_folders(os.path.dirname(absolute(self.path)))
+            create_private_folders(os.path.dirname(absolute_path(self.path)))
             with suppress(FileExistsError):
                 # Only a missing file is opened: closing a file that SQLite has open in this process
                 # would release its locks.
@@ -154,7 +154,7 @@ class HistoryStore:
                 f"{self.path} is not a file: name another by TASK_PROFILER_HISTORY."
             )
         # SQLite never takes an absolute path for a URI or one of its special names.
-        with closing(sqlite3.connect(absolute(self.path), isolation_level=None)) as connection:
+        with closing(sqlite3.connect(absolute_path(self.path), isolation_level=None)) as connection:
             yield connection
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
@@ -321,7 +321,7 @@ class HistoryStore:
                 count += deleted.rowcount
         return count
 
-    def runs(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
+    def candidate_rows(self, selection: "RunFilter") -> Iterator[tuple[bytes, Report, str | None]]:
         """Past runs, newest first: lines, reports, redacted commands.
 
         The caller filters by what the table lacks.

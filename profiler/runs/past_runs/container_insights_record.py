@@ -52,7 +52,7 @@ from profiler.record.units import (
     CPU_SECONDS_DIGITS,
     VCPU_DIGITS,
     billed_time_ms,
-    mebibytes,
+    bytes_to_mebibytes,
     rounded_number,
 )
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
@@ -230,8 +230,8 @@ def run_of_minutes(
     roles = container_roles(
         [TaskContainer(name=listed.name, image=listed.image) for listed in listing.containers]
     )
-    batch = listing.container(roles.batch or event.task_definition_family or "unknown")
-    candidates = [known_end.container(name) for name in roles.candidates]
+    batch = listing.container_or_name_only(roles.batch or event.task_definition_family or "unknown")
+    candidates = [known_end.container_or_name_only(name) for name in roles.candidates]
     judged, _ = judge_candidates(known_end, candidates, monitor=roles.monitor)
     outcome = outcome_of(None, judged, container=batch.name)
     record = replace(
@@ -345,7 +345,7 @@ def _with_cpu(metrics: Metrics, parts: _Parts, vcpu_size: float | None) -> Metri
     for minute, part_ns in parts:
         vcpu = minute.vcpu
         if vcpu is not None:
-            statistics.add(vcpu, part_ns)
+            statistics.add_value(vcpu, part_ns)
             demand.add_step(vcpu, part_ns)
             cpu_seconds = (cpu_seconds or 0.0) + vcpu * part_ns / NS_PER_SECOND
     metrics = replace(
@@ -366,7 +366,7 @@ def _with_memory(metrics: Metrics, parts: _Parts, size_mb: Number | None) -> Met
         if memory_mb is not None:
             if memory_mb > first_known(statistics.maximum, -1):
                 peak_ns = minute.end_ns
-            statistics.add(memory_mb, part_ns)
+            statistics.add_value(memory_mb, part_ns)
     return replace(
         metrics,
         memory_size_mb=size_mb,
@@ -404,7 +404,7 @@ def _storage_sizes_mb(event: PerformanceEvent) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     used_gb = _possible_number(event.ephemeral_storage_utilized)
     if used_gb is not None:
-        fields["ephemeral_storage_used_mb"] = mebibytes(used_gb * _GB_BYTES)
+        fields["ephemeral_storage_used_mb"] = bytes_to_mebibytes(used_gb * _GB_BYTES)
     size_gb = _possible_number(event.ephemeral_storage_reserved)
     if size_gb is not None:
         # AWS writes whole GiB in GB with two decimals: 21.47 GB are 20 GiB.

@@ -63,7 +63,7 @@ class EndedTaskLines(BelievedLines):
         self._peaks_mb: dict[bytes, float] = {}
         self._successes: set[bytes] = set()
 
-    def add(self, log_stream: str, message: str) -> None:
+    def add_line(self, log_stream: str, message: str) -> None:
         """Add a line. Others, and those in other streams than Lambda's, do not count."""
         if not is_lambda_stream(self.group, log_stream):
             return

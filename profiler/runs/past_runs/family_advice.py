@@ -3,7 +3,7 @@
 from profiler.runs.past_runs.family_evidence import evidence_of_family
 from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.prices import PriceOverrides
 
 
@@ -17,4 +17,4 @@ def find_advice(
     evidence = evidence_of_family(run, source)
     if evidence is None:
         return None
-    return advise_on_size(evidence, Policy(), price_overrides)
+    return advise_on_size(evidence, SizePolicy(), price_overrides)

@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.completeness import WHOLE, Completeness, joined
+from profiler.core.completeness import WHOLE, Completeness, joined_completeness
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family import LAST_SUCCESSES, USUAL_DAYS, Family, family_run_of
 from profiler.record.family_identity import FamilyKey
@@ -183,7 +183,7 @@ def evidence_of_past_runs(
     """The evidence of each family of these runs; None if none of its runs was measured."""
     families = EvidenceCollector(on_fargate)
     for run in runs:
-        families.add(run)
+        families.add_run(run)
     return families.evidence_of_families()
 
 
@@ -193,7 +193,7 @@ class EvidenceCollector:
     def __init__(self, on_fargate: str | None = None) -> None:
         self._families = FamilyRunCollector(LAST_RUNS, on_fargate)
 
-    def add(self, run: PastRun) -> None:
+    def add_run(self, run: PastRun) -> None:
         """Add a run, if it counts."""
         if run.counts:
             _add_ended_run(self._families, run)
@@ -238,7 +238,7 @@ def _add_ended_run(families: FamilyRunCollector, run: PastRun) -> bool:
     """
     report = final_report(run)
     if report is not None and _has_started(run, report):
-        families.add(report, is_confirmed=run.is_confirmed, outcome=run.outcome)
+        families.add_run(report, is_confirmed=run.is_confirmed, outcome=run.outcome)
     return report is not None
 
 
@@ -334,7 +334,7 @@ class FamilyCache:
             only_counting=True,
         )
         self._add_until_full(source.last_runs(selection, LAST_SUCCESSES), set(missing))
-        self.completeness = joined((self.completeness, source.completeness))
+        self.completeness = joined_completeness((self.completeness, source.completeness))
 
     def _add_until_full(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
         """Add the runs of these families; further runs are not read once all are full."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from typing import TypeVar
 
-from profiler.core.completeness import Completeness, Gap, joined
+from profiler.core.completeness import Completeness, Gap, joined_completeness
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_SECOND
@@ -58,7 +58,7 @@ class JoinedRuns(RunSource):
     @property
     def completeness(self) -> Completeness:
         unread = [*self._unopened, *(source.place for source in self._failed)]
-        return joined(
+        return joined_completeness(
             [
                 Completeness(tuple(Gap(place=place) for place in unread)),
                 *(source.completeness for source in (*self._sources, *self._failed)),
@@ -151,7 +151,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
             del held[task_id]
             yield from of_task.runs()
         task_id = run.record.task_id
-        held.setdefault(task_id, _BestCopiesOfRuns()).add_run(run)
+        held.setdefault(task_id, _BestCopiesOfRuns()).add_copy(run)
     for of_task in held.values():
         yield from of_task.runs()
 
@@ -175,7 +175,7 @@ class _BestCopiesOfRuns:
     def newest_ns(self) -> int:
         return next(iter(self.runs())).started_ns
 
-    def add_run(self, run: PastRun) -> None:
+    def add_copy(self, run: PastRun) -> None:
         if run.record.is_sampled_each_minute:
             self._from_insights = self._from_insights or run
             return

@@ -60,7 +60,7 @@ class LineFile:
         self._ends.append(self._ends[-1] + len(line))
         return len(self._ends) - 1
 
-    def read(self, number: int) -> bytes:
+    def read_line(self, number: int) -> bytes:
         """The text of the line. Raises OSError."""
         begin = self._ends[number - 1]
         self._file.seek(begin)
@@ -78,7 +78,7 @@ class _RunKind(Struct, frozen=True, kw_only=True):
     counts_with: RunsOf
     is_checkpoint: bool
 
-    def matches(self, selection: RunFilter) -> bool:
+    def can_match(self, selection: RunFilter) -> bool:
         """Whether a run of this kind can match, whatever its id, tags, labels and time are."""
         general = replace(selection, run="", tags=(), labels=(), since_ns=None, until_ns=None)
         if self.is_checkpoint:
@@ -185,7 +185,7 @@ class LineIndex:
             end += 1
         return by_run[place:end]
 
-    def runs(
+    def lines_of_runs(
         self,
         selection: RunFilter,
         add_invalid: Callable[[int], None],
@@ -197,7 +197,7 @@ class LineIndex:
         further run is read; it may grow. Raises OSError.
         """
         kinds = self._kind_list
-        can_match = [kind.matches(selection) for kind in kinds]
+        can_match = [kind.can_match(selection) for kind in kinds]
         names_family = [
             not selection.run or fnmatchcase(kind.family.name, selection.run) for kind in kinds
         ]
@@ -209,7 +209,7 @@ class LineIndex:
             ):
                 continue
             numbers = [self._numbers[line] for line in lines]
-            texts = [self._lines.read(number) for number in numbers]
+            texts = [self._lines.read_line(number) for number in numbers]
             is_named = any(names_family[kind] for kind in kinds_of_run)
             if not is_named and not _may_have_id(texts, selection.run):
                 continue

@@ -45,7 +45,7 @@ class LocalRuns(RunSource):
         return (next(same_task) for _, same_task in same_tasks)
 
     def _ended_runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        for line, report, command in self.history.runs(selection):
+        for line, report, command in self.history.candidate_rows(selection):
             if selection.matches(report):
                 yield PastRun(report=report, line=line, command=command)
 

@@ -537,7 +537,7 @@ def _read_lines(lines: Iterable[_FoundLine], kept: LineFile) -> list[RunLine]:
     """The lines with their heads decoded again."""
     run_lines: list[RunLine] = []
     for found_line in lines:
-        line = read_run_line(kept.read(found_line.number))
+        line = read_run_line(kept.read_line(found_line.number))
         if line is not None:
             run_lines.append(
                 replace(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, awslogs_target
-from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.record.family_identity import family_key
 from profiler.record.line_trust import MONITOR_VOUCHERS
 from profiler.runs.past_runs.run_source import PastRun
@@ -26,18 +26,18 @@ def log_options_of(definition: Mapping[str, object]) -> LogOptions | None:
     if not isinstance(containers, list) or any(map(_is_computed, containers)):
         return None
     options_of_container: dict[str, Mapping[str, str]] = {}
-    for container in mappings(containers):
-        configuration = mapping(container.get("logConfiguration"))
-        options = mapping(configuration.get("options"))
+    for container in mappings_in_list(containers):
+        configuration = mapping_or_empty(container.get("logConfiguration"))
+        options = mapping_or_empty(configuration.get("options"))
         places = [options[name] for name in _PLACE_OPTIONS if name in options]
         parts = (container.get("logConfiguration"), *configuration.values(), *places)
         if any(map(_is_computed, parts)):
             return None
-        container_name = text(container.get("name")) or ""
+        container_name = text_or_none(container.get("name")) or ""
         if configuration.get("logDriver") != AWSLOGS:
             options_of_container[container_name] = {}
             continue
-        if any(text(place) is None for place in places):
+        if any(text_or_none(place) is None for place in places):
             return None
         options_of_container[container_name] = {
             name: value

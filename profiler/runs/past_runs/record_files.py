@@ -117,7 +117,7 @@ class FileRuns(RunSource):
     ) -> Iterator[PastRun]:
         with _reading_errors_named(self._source):
             add_invalid = self._invalid_numbers.add
-            groups = self._line_index().runs(selection, add_invalid, left_out)
+            groups = self._line_index().lines_of_runs(selection, add_invalid, left_out)
             yield from matching_runs(groups, selection, add_invalid, self._now_ns)
 
     def _line_index(self) -> LineIndex:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from profiler.core.json_fields import mapping, positive_number, text
+from profiler.core.json_fields import mapping_or_empty, positive_number, text_or_none
 from profiler.core.optional_math import all_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.batch_job import batch_job_of_document
@@ -63,7 +63,7 @@ def run_of_document(source: Mapping[str, Any]) -> PastRun:
     event = _task_event(task)
     confirmed = task.get("confirmed")
     is_confirmed = confirmed is True
-    does_count = does_run_count(text(task.get("voucher")), is_confirmed=confirmed)
+    does_count = does_run_count(text_or_none(task.get("voucher")), is_confirmed=confirmed)
     read = report_of_document(source)
     if read is None:
         report = _report_of_fields(source)
@@ -122,7 +122,7 @@ def _task_fields(source: Mapping[str, Any]) -> dict[str, Any]:
     """The document's fields of the task by their names; without values of another type, which the
     index ignores.
     """
-    fields = mapping(source.get("task"))
+    fields = mapping_or_empty(source.get("task"))
     return {
         name: value
         for name, value in fields.items()
@@ -169,7 +169,7 @@ def _with_document_times(record: Record, source: Mapping[str, Any]) -> Record:
     """A report's record with the start and end in its document, where they differ: within the
     task's life.
     """
-    times = mapping(source.get("event"))
+    times = mapping_or_empty(source.get("event"))
     return replace(
         record,
         started_at=_corrected_time(record.started_at, times.get("start")),
@@ -192,7 +192,7 @@ def _with_end_by_ecs(record: Record, source: Mapping[str, Any]) -> Record:
     duration_ms = rounded_number(positive_number(_value_at_path(source, "usage.duration_ms")))
     return replace(
         with_whole_duration(record, duration_ms),
-        finished_at=text(_value_at_path(source, "event.end")) or record.finished_at,
+        finished_at=text_or_none(_value_at_path(source, "event.end")) or record.finished_at,
     )
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches
 from profiler.core.completeness import Completeness
-from profiler.core.json_fields import mapping, mappings, positive_number
+from profiler.core.json_fields import mapping_or_empty, mappings_in_list, positive_number
 from profiler.record.document_conditions import (
     ACCOUNT,
     CONTAINER,
@@ -178,7 +178,9 @@ class IndexedRuns(RunSource):
             "query": all_of([*matching, is_unconfirmed()]),
             "sort": [{START: {"order": "desc", "unmapped_type": "date"}}],
         }
-        total = mapping(mapping(self.search_indices("reports", query)["hits"]).get("total"))
+        total = mapping_or_empty(
+            mapping_or_empty(self.search_indices("reports", query)["hits"]).get("total")
+        )
         self._uncounted[selection] = int(positive_number(total.get("value")) or 0)
 
     def _last_run_conditions(
@@ -246,7 +248,7 @@ class IndexedRuns(RunSource):
             *filter_conditions(selection, _DUE),
         ]
         hits = self._search_page("notices", conditions, _DUE, MAX_NOTICES)
-        lines = [str(mapping(hit.get("_source")).get("record")) for hit in hits]
+        lines = [str(mapping_or_empty(hit.get("_source")).get("record")) for hit in hits]
         return select_notices(read_notices(lines), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
@@ -264,7 +266,7 @@ class IndexedRuns(RunSource):
             self._is_cut = True
         reports: list[Report] = []
         for hit in hits:
-            source = mapping(hit.get("_source"))
+            source = mapping_or_empty(hit.get("_source"))
             read = report_of_document(source)
             if read is None:
                 self._note_unreadable(source)
@@ -305,7 +307,7 @@ class IndexedRuns(RunSource):
         }
         if after is not None:
             body["search_after"] = list(after)
-        return list(mappings(self.search_indices(kind, body)["hits"]["hits"]))
+        return list(mappings_in_list(self.search_indices(kind, body)["hits"]["hits"]))
 
     def search_indices(self, kind: str, query: object) -> Mapping[str, Any]:
         """Search all indices of a kind, if any.
@@ -316,7 +318,7 @@ class IndexedRuns(RunSource):
 
     def run_of_hit(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document that a search found."""
-        source = mapping(hit.get("_source"))
+        source = mapping_or_empty(hit.get("_source"))
         run = run_of_document(source)
         if not run.has_record:
             self._note_unreadable(source)

@@ -12,7 +12,13 @@ from urllib.parse import quote
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import may_have_runs_since
-from profiler.core.json_fields import field_at, integer, mapping, mappings, text
+from profiler.core.json_fields import (
+    field_at,
+    integer_or_none,
+    mapping_or_empty,
+    mappings_in_list,
+    text_or_none,
+)
 from profiler.core.optional_math import known_values
 from profiler.core.search_answers import (
     WITH_CLOSED,
@@ -67,7 +73,7 @@ class SearchedIndices:
             response = self._server.request(
                 "POST", f"/{name}*/_search?{WITH_CLOSED}", {"size": 0, "track_total_hits": False}
             )
-            if integer(field_at(response.body, "_shards.total")) == 0:
+            if integer_or_none(field_at(response.body, "_shards.total")) == 0:
                 reason = f"{self._place}: there is none of {month:%Y.%m}, so runs may be missing."
                 self._partial[name] = Gap(place=self._place, reason=reason)
             month = (month.replace(day=1) + timedelta(days=31)).replace(day=1)
@@ -116,14 +122,14 @@ class SearchedIndices:
         Raises TaskProfilerError unless a search cluster accepts the search.
         """
         response = self._post_search(kind, query)
-        body = mapping(response.body)
+        body = mapping_or_empty(response.body)
         closed = closed_index(body)
         if closed is not None and kind not in self._closed:
             self._list_closed(kind, closed)
             response = self._post_search(kind, query)
-            body = mapping(response.body)
+            body = mapping_or_empty(response.body)
         match body:
-            case {"hits": {"hits": [*_]}} if response.ok:
+            case {"hits": {"hits": [*_]}} if response.is_success:
                 self._note_partial(kind, body)
                 return body
         raise _refusal_error(response)
@@ -137,9 +143,11 @@ class SearchedIndices:
         listed = self._server.request(
             "GET", f"/_resolve/index/{self._prefix}-{kind}-*?expand_wildcards=all"
         )
-        body = mapping(listed.body) if listed.ok else {}
+        body = mapping_or_empty(listed.body) if listed.is_success else {}
         self._closed[kind] = closed_indices(body) or (closed,)
-        names = [text(index.get("name")) or "" for index in mappings(body.get("indices"))]
+        names = [
+            text_or_none(index.get("name")) or "" for index in mappings_in_list(body.get("indices"))
+        ]
         is_open = [name for name in names if name and name not in self._closed[kind]]
         if is_open:
             self._first_open[kind] = min(is_open)
@@ -147,7 +155,7 @@ class SearchedIndices:
     def _note_partial(self, kind: str, body: Mapping[str, Any]) -> None:
         why = why_partial(body)
         remedy = part_remedy(why or "")
-        shards = integer(field_at(body, "_shards.total")) or 0
+        shards = integer_or_none(field_at(body, "_shards.total")) or 0
         if why is None and shards < self._shards.get(kind, 0):
             why = "an index was closed or deleted between two searches"
             remedy = "repeat the command"
@@ -158,7 +166,7 @@ class SearchedIndices:
 
 
 def _refusal_error(response: ServerResponse) -> TaskProfilerError:
-    body = mapping(response.body)
+    body = mapping_or_empty(response.body)
     if response.body is None and response.status in _NO_API:
         return TaskProfilerError(
             f"{response.address} is no Elasticsearch or OpenSearch: it answers without JSON "
@@ -175,7 +183,7 @@ def _refusal_error(response: ServerResponse) -> TaskProfilerError:
 def _first_reason_text(body: Mapping[str, Any]) -> str:
     """The first reason that the answer has: a shard without a node has none."""
     error = body.get("error")
-    whole = mapping(error)
-    causes = [*mappings(whole.get("root_cause")), whole]
-    reasons = known_values(text(cause.get("reason")) for cause in causes)
-    return next(iter(reasons), text(error) or "no reason given")
+    whole = mapping_or_empty(error)
+    causes = [*mappings_in_list(whole.get("root_cause")), whole]
+    reasons = known_values(text_or_none(cause.get("reason")) for cause in causes)
+    return next(iter(reasons), text_or_none(error) or "no reason given")

@@ -29,7 +29,7 @@ from profiler.runs.past_runs.run_source import PastRun
 UNCONFIRMED = "Unconfirmed: nothing proves whose task this was, so it counts in no advice."
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class VerdictSentences(Struct, frozen=True, kw_only=True):
     """The verdict on a run. ``evidence`` is "" if the first sentence contains it."""
 
     text: str
@@ -37,7 +37,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     tone: Literal["good", "bad", "warning", "neutral"]
 
 
-def verdict_of(run: PastRun, now_ns: int) -> Verdict:
+def verdict_of(run: PastRun, now_ns: int) -> VerdictSentences:
     """Say what happened to a run, and whether it counts."""
     verdict = _verdict_of(run, now_ns)
     if run.counts:
@@ -46,7 +46,7 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     return replace(verdict, evidence=evidence)
 
 
-def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
+def _verdict_of(run: PastRun, now_ns: int) -> VerdictSentences:
     record = run.record
     outcome = run.outcome
     family = record.family or record.container.name or "The run"
@@ -61,7 +61,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     if status == "failure":
         return _failure_verdict(run, outcome, name)
     if status == "stopped":
-        return Verdict(
+        return VerdictSentences(
             text=f"{name} was stopped{_after_duration(record)}.",
             evidence=_stop_sentence(record, outcome),
             tone="warning",
@@ -74,15 +74,15 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
         text = f"The result of {name} is unknown."
     else:
         text = f"{name} ended{_after_duration(record)} with an unknown result."
-    return Verdict(text=text, evidence=_lost_sentence(run), tone="warning")
+    return VerdictSentences(text=text, evidence=_lost_sentence(run), tone="warning")
 
 
-def _success_verdict(record: Record, name: str) -> Verdict:
+def _success_verdict(record: Record, name: str) -> VerdictSentences:
     """An error of the GPU's driver is a warning: the result may be wrong."""
     text = f"{name} succeeded{_duration_text(record, ' in ')}."
     if most_telling_gpu_error(record) is None:
-        return Verdict(text=text, tone="good")
-    return Verdict(text=text, evidence=_gpu_error_text(record), tone="warning")
+        return VerdictSentences(text=text, tone="good")
+    return VerdictSentences(text=text, evidence=_gpu_error_text(record), tone="warning")
 
 
 def _gpu_error_text(record: Record) -> str:
@@ -91,15 +91,15 @@ def _gpu_error_text(record: Record) -> str:
     return gpu_error_text(record)
 
 
-def _running_verdict(run: PastRun, name: str, now_ns: int) -> Verdict:
+def _running_verdict(run: PastRun, name: str, now_ns: int) -> VerdictSentences:
     seen_ns = run.report.time_ns
     if seen_ns is None or not is_silent(run.report, now_ns):
-        return Verdict(
+        return VerdictSentences(
             text=f"{name} is running{_duration_text(run.record, ', for ', ' so far')}.",
             evidence="This is its last checkpoint: the numbers are not final.",
             tone="neutral",
         )
-    return Verdict(
+    return VerdictSentences(
         text=(
             f"{name} was running when it was last seen, "
             f"{format_duration((now_ns - seen_ns) / NS_PER_MS)} ago."
@@ -112,12 +112,12 @@ def _running_verdict(run: PastRun, name: str, now_ns: int) -> Verdict:
     )
 
 
-def _out_of_memory_verdict(record: Record, outcome: Outcome, name: str) -> Verdict:
+def _out_of_memory_verdict(record: Record, outcome: Outcome, name: str) -> VerdictSentences:
     metrics = record.metrics
     if outcome.status == "success":
         kills = record.memory_kills
         count = "a process" if kills is None or kills.count == 1 else f"{kills.count} processes"
-        return Verdict(
+        return VerdictSentences(
             text=f"{name} succeeded{_duration_text(record, ' in ')}, but ran out of memory.",
             evidence=f"The kernel killed {count} for lack of memory: the result may be incomplete.",
             tone="warning",
@@ -134,22 +134,22 @@ def _out_of_memory_verdict(record: Record, outcome: Outcome, name: str) -> Verdi
         else:
             code = f", exit code {describe_exit_code(outcome.exit_code)}"
         evidence = f"It was killed{_peak_text(metrics)}{code}. No stop was requested."
-    return Verdict(
+    return VerdictSentences(
         text=f"{name} ran out of memory{_after_duration(record)}.", evidence=evidence, tone="bad"
     )
 
 
-def _out_of_gpu_memory_verdict(record: Record, outcome: Outcome, name: str) -> Verdict:
+def _out_of_gpu_memory_verdict(record: Record, outcome: Outcome, name: str) -> VerdictSentences:
     from profiler.record.gpu_facts import gpu_memory_evidence_text, gpu_memory_sentence
 
     evidence = gpu_memory_evidence_text(record)
     if evidence and outcome.exit_code is not None:
         evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
     text = gpu_memory_sentence(name, _after_duration(record))
-    return Verdict(text=text, evidence=evidence, tone="bad")
+    return VerdictSentences(text=text, evidence=evidence, tone="bad")
 
 
-def _failure_verdict(run: PastRun, outcome: Outcome, name: str) -> Verdict:
+def _failure_verdict(run: PastRun, outcome: Outcome, name: str) -> VerdictSentences:
     record = run.record
     if outcome.cause == "gpu-oom":
         return _out_of_gpu_memory_verdict(record, outcome, name)
@@ -159,7 +159,7 @@ def _failure_verdict(run: PastRun, outcome: Outcome, name: str) -> Verdict:
             text = f"{name} did not start."
         else:
             text = f"{name} failed{_after_duration(record)}."
-        return Verdict(text=text, evidence=cause or _lost_sentence(run), tone="bad")
+        return VerdictSentences(text=text, evidence=cause or _lost_sentence(run), tone="bad")
     used_mb = record.metrics.max_memory_used_mb
     size_mb = record.metrics.memory_size_mb
     if record.likely_out_of_memory is False and not cause and used_mb is not None and size_mb:
@@ -169,7 +169,7 @@ def _failure_verdict(run: PastRun, outcome: Outcome, name: str) -> Verdict:
         if isinstance(record.metrics.memory_peak, Exactly):
             cause = f"The memory limit was not reached: {share} was used."
     exit_code = describe_exit_code(outcome.exit_code)
-    return Verdict(
+    return VerdictSentences(
         text=f"{name} failed with exit code {exit_code}{_after_duration(record)}.",
         evidence=cause,
         tone="bad",

@@ -347,7 +347,7 @@ def test_a_step_is_taken_once() -> None:
 def test_readings_of_devices_are_on_the_time_line_of_the_samples() -> None:
     feed = Feed(series_points=5)
     readings = DeviceReadings()
-    readings.gpu_percent.add(50)
+    readings.gpu_percent.add_reading(50)
     feed.usage.add_devices(readings, seconds(1))
     feed.add(1, cpu=0.5, received=1.2)
     feed.usage.add_devices(readings, seconds(3.5))

@@ -106,7 +106,7 @@ class TestWeights:
             growth = [ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=1, process=1, slices=so_far)]
             growth.append(ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=2, process=1))
             run.look(Did(1, blocked), Did(2, NETWORK), growth=growth)
-        breakdown = run.account.breakdown()
+        breakdown = run.account.breakdown_so_far()
         asked = breakdown.sleep_percent if blocked is SLEEP else breakdown.disk_percent
         rest = 100 - present(breakdown.on_cpu_percent)
         assert 100 * present(asked) / rest == pytest.approx(share, abs=1.5)

@@ -38,7 +38,7 @@ def test_places_that_are_merged_know_how_many_threads_could_run() -> None:
     places = IdleTimeByPlace(0)
     for index in range(4000):
         stretch = stretch_at(index)
-        whole.add(stretch)
+        whole.add_part_of_interval(stretch)
         places.add_stretch(stretch, stretch.length_ns, 1.0, 1.0)
     assert whole.open_share == pytest.approx(0.5)
     _, between = places.idle_parts_before_and_between(0, seconds(400))

@@ -25,7 +25,7 @@ def growth(
         if share > 0:
             own = round(share * LIMIT)
             used = own + round(others * LIMIT) if reading % round(max(hertz, 1)) == 0 else None
-            memory.add(round(at * NS_PER_SECOND), own, used)
+            memory.add_reading(round(at * NS_PER_SECOND), own, used)
         reading += 1
     return memory
 
@@ -148,7 +148,9 @@ def test_the_limit_of_mps_is_each_processs_own() -> None:
     assert small.memory_at_process_limit(4 * GB) is None
     several = GpuMemoryGrowth()
     for number in range(30):
-        several.add(number * NS_PER_SECOND // 10, 4 * number * GB // 30, None, number * GB // 30)
+        several.add_reading(
+            number * NS_PER_SECOND // 10, 4 * number * GB // 30, None, number * GB // 30
+        )
     assert several.memory_at_process_limit(4 * GB) is None
 
 
@@ -178,5 +180,5 @@ def held(tape: Tape, hertz: int) -> GpuMemoryGrowth:
         row = tape.at(index / hertz)
         if row.processes:
             at_ns = round(index / hertz * NS_PER_SECOND)
-            memory.add(at_ns, row.processes[0][1], row.used_bytes)
+            memory.add_reading(at_ns, row.processes[0][1], row.used_bytes)
     return memory

@@ -153,13 +153,17 @@ def test_what_a_child_used_after_its_last_reading_is_in_no_name() -> None:
     expected = (
         "The CPU time of each process is a lower bound: processes ended before 80 % of it was read."
     )
-    assert totals.warnings(2_500_000_000) == (expected,)
+    assert totals.unread_process_warnings(2_500_000_000) == (expected,)
 
 
 def test_a_small_part_that_was_not_read_is_no_warning() -> None:
     totals = ProcessTotals()
     totals.add_reading([process(1, "sh", cpu=2)])
-    assert totals.warnings(2_100_000_000) == totals.warnings(2_000_000_000) == ()
+    assert (
+        totals.unread_process_warnings(2_100_000_000)
+        == totals.unread_process_warnings(2_000_000_000)
+        == ()
+    )
 
 
 def test_unread_cpu_time_is_the_others_in_its_step_of_the_series() -> None:
@@ -254,4 +258,4 @@ def test_shared_memory_that_could_not_be_read_in_time_makes_the_memory_a_lower_b
         totals = ProcessTotals()
         for reading in readings:
             totals.add_reading(reading)
-        assert totals.warnings(0) == warnings
+        assert totals.unread_process_warnings(0) == warnings

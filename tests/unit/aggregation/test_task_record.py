@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd, run_end_of_exit
-from profiler.aggregation.run_evidence import Activity, RunEvidence
+from profiler.aggregation.run_evidence import ProcessActivity, RunEvidence
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import (
@@ -501,7 +501,7 @@ def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
             TimeBreakdown(sleep_percent=100),
         )
     }
-    idle = Activity(idle_parts=lambda first_ns, last_ns: divisions[first_ns, last_ns])
+    idle = ProcessActivity(idle_parts=lambda first_ns, last_ns: divisions[first_ns, last_ns])
     gpus = (
         Gpu(uuid="GPU-a", first_used_seconds=1.5, last_used_seconds=2),
         Gpu(uuid="GPU-b", first_used_seconds=2, last_used_seconds=3),
@@ -538,7 +538,7 @@ def test_the_idle_time_of_gpus_that_never_worked_is_not_divided() -> None:
         gpu_idle=GpuIdle(percent=100, gpu_hours=0.1),
     )
     asked = Mock(return_value=(TimeBreakdown(on_cpu_percent=100), None))
-    assert with_idle_parts(record, Activity(idle_parts=asked)) == record
+    assert with_idle_parts(record, ProcessActivity(idle_parts=asked)) == record
     asked.assert_not_called()
 
 

@@ -91,7 +91,7 @@ class TestCouldAnythingRun:
         stretch = Stretch(0, seconds(1), 2, run_ns=seconds(0.6), longest_ns=seconds(0.3))
         stretch.able_ns = is_able * seconds(1)
         stretch.peeks, stretch.able_peeks = 3, able_peeks
-        time.add(stretch)
+        time.add_part_of_interval(stretch)
         assert time.busy_ns == pytest.approx(seconds(busy))
 
     def test_where_too_many_can_run_for_a_look_the_share_of_the_looks_decides(self) -> None:
@@ -411,7 +411,7 @@ class TestWhoseWaitHeldTheRunBack:
                     run.at += 1 + gap * (number == 1)
                     run.account.add_look(START_NS + seconds(run.at), nothing, run.series)
                     if is_asked:
-                        run.account.breakdown()
+                        run.account.breakdown_so_far()
         merged, alone = runs
         assert merged.breakdown == alone.breakdown
         assert merged.breakdown.covered_percent == pytest.approx(100 if not gap else 53.4, abs=0.1)
@@ -771,7 +771,7 @@ def run_beside(gpus: Gpus) -> LookedRun:
 
 def idle_parts(run: LookedRun, first: float, last: float) -> tuple[TimeBreakdown, TimeBreakdown]:
     """What a run did while its GPUs were idle, by when they worked, in seconds of the run."""
-    divide = present(run.account.activity(None, 0).idle_parts)
+    divide = present(run.account.activity_so_far(None, 0).idle_parts)
     return divide(START_NS + seconds(first), START_NS + seconds(last))
 
 
@@ -811,9 +811,11 @@ def test_the_places_of_a_long_run_are_of_a_bounded_number() -> None:
         places.divide_among_waits(stretch, 1.0, {DISK.wait if at < 1500 else NETWORK.wait: 1.0})
     assert 24 <= len(places.places) <= 48
     before, between = places.idle_parts_before_and_between(seconds(1500), seconds(3000))
-    disk = present(present(before).breakdown(sees_calls=True, has_waits=False, duration_ns=None))
+    disk = present(
+        present(before).percent_breakdown(sees_calls=True, has_waits=False, duration_ns=None)
+    )
     network = present(
-        present(between).breakdown(sees_calls=True, has_waits=False, duration_ns=None)
+        present(between).percent_breakdown(sees_calls=True, has_waits=False, duration_ns=None)
     )
     assert (disk.disk_percent, network.network_percent) == (50.0, 50.0)
 
@@ -939,7 +941,9 @@ class TestTheLongestWait:
     def test_it_is_kept_in_constant_memory(self, steps: list[tuple[float, str]]) -> None:
         recent, at_ns = RecentWaits(), 0
         for length, peer in steps:
-            recent.add(at_ns, at_ns + seconds(length), {Wait("network", peer): seconds(length)})
+            recent.add_waits(
+                at_ns, at_ns + seconds(length), {Wait("network", peer): seconds(length)}
+            )
             at_ns += seconds(length)
         assert len(recent._spans) <= 64
         assert all(len(span.waits) <= 16 for span in recent._spans)
@@ -974,8 +978,8 @@ def test_a_defect_costs_the_division_and_one_sentence() -> None:
     broken = ThreadTimeGrowth(1, seconds(1), steps=0, thread=1)
     run.look(growth=[broken, ThreadTimeGrowth(1, 1, steps=0)]).look(Did(1, SLEEP, 0.1))
     assert run.record().time_breakdown == NO_BREAKDOWN
-    assert "error in the profiler (ZeroDivisionError)" in run.account.warnings[0]
-    assert LookedRun().look(Did(1, SLEEP, 0.1)).account.warnings == ()
+    assert "error in the profiler (ZeroDivisionError)" in run.account.defect_warnings[0]
+    assert LookedRun().look(Did(1, SLEEP, 0.1)).account.defect_warnings == ()
 
 
 def test_a_stop_is_not_mentioned_without_one() -> None:
@@ -1042,5 +1046,5 @@ def periodic_run(place: float, period: float, share: float) -> TimeBreakdown:
         look = ThreadsLook(growth=growth, seen=seen, sees_calls=True)
         account.add_look(at_ns, look, part_ns=looks.part_ns)
         account.add_total(at_ns, 0, 0)
-        looks.looked(at_ns, seconds(0.0002))
-    return present(account.breakdown())
+        looks.note_look(at_ns, seconds(0.0002))
+    return present(account.breakdown_so_far())

@@ -25,9 +25,9 @@ def values(of: RunSeries) -> Series:
 def devices(gpus: Iterable[float] = (), cores: Iterable[float] = ()) -> DeviceReadings:
     readings = DeviceReadings()
     for percent in gpus:
-        readings.gpu_percent.add(percent)
+        readings.gpu_percent.add_reading(percent)
     for percent in cores:
-        readings.neuron_percent.add(percent)
+        readings.neuron_percent.add_reading(percent)
     return readings
 
 
@@ -219,7 +219,7 @@ def test_a_finer_series_has_the_values_of_a_coarse_one_after_merging(
         for run in (fine, coarse):
             run.add_cpu(START_NS + offset_ns, START_NS + offset_ns + length_ns, cpu_ns)
             run.add_memory(START_NS + offset_ns + length_ns, cpu_ns, held_ns=length_ns)
-    assert fine.copy(max_steps=2 * points).series_so_far() == coarse.series_so_far()
+    assert fine.copy_within_limits(max_steps=2 * points).series_so_far() == coarse.series_so_far()
     assert fine.step_count <= 480
 
 
@@ -230,7 +230,7 @@ def test_short_steps_double_until_they_are_the_interval() -> None:
         run.add_memory(START_NS + at_ns, at_ns)
         lengths[run.step_ns] = run.step_count
     assert lengths == {**{31_250_000 * 2**doubled: 120 for doubled in range(5)}, seconds(1): 200}
-    assert run.copy(max_steps=120).step_ns == seconds(2)
+    assert run.copy_within_limits(max_steps=120).step_ns == seconds(2)
 
 
 def written(of: RunSeries) -> list[int | None]:

@@ -7,7 +7,7 @@ import pytest
 
 from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.task_definitions.job_forms import described_form
 from tests.fake_batch import FakeBatch
@@ -74,5 +74,5 @@ def test_a_field_that_boto3_does_not_know_is_refused_in_words(batch: FakeBatch) 
     batch.define("nightly")
     newer = described_form({**batch.definitions[0], "somethingNew": 1})["taskDefinition"]
     with pytest.raises(TaskProfilerError, match="upgrade boto3"):
-        definitions(batch, FakeClock()).register(mapping(newer))
+        definitions(batch, FakeClock()).register(mapping_or_empty(newer))
     assert len(batch.definitions) == 1

@@ -15,11 +15,11 @@ from profiler.aws_account.replay import (
     ReplayCounts,
     ReplayProgressFile,
     parse_response,
-    replay,
+    replay_reports,
     split_into_payloads,
 )
 from profiler.cli.options import parse_time
-from profiler.cli.replay_command import _state_file
+from profiler.cli.replay_command import _progress_file_path
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.forwarder.subscription import LogEvent, decode_subscription_event
 from tests.cases import each_case
@@ -70,7 +70,7 @@ def run(
     events: list[dict[str, Any]], function: FakeFunction | None, windows: list[int]
 ) -> ReplayCounts:
     """Replay the events. ``windows`` gets the ends of the windows that are done."""
-    return replay(
+    return replay_reports(
         logs_with(events),
         "/g",
         "111122223333",
@@ -137,14 +137,14 @@ def test_the_memory_resumes_what_was_broken_off_and_nothing_else(tmp_path: Path)
     path = tmp_path / "replay"
     memory = partial(ReplayProgressFile, path)
     assert memory(1000).resume_ms() == 1000
-    memory(1000).save(5000)
+    memory(1000).save_progress(5000)
     assert [memory(since).resume_ms() for since in (1000, 1200, 900, 6000)] == [
         5000,
         5000,
         900,
         6000,
     ]
-    memory(1000).clear()
+    memory(1000).remove_file()
     assert memory(1000).resume_ms() == 1000
     path.write_text("nonsense")
     assert memory(1000).resume_ms() == 1000
@@ -155,7 +155,7 @@ def test_the_memory_is_of_one_region_and_account(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     places = ("eu-west-1 111122223333", "us-east-1 111122223333", "eu-west-1 444455556666")
-    assert len({_state_file("/ecs/jobs", "forwarder", place) for place in places}) == 3
+    assert len({_progress_file_path("/ecs/jobs", "forwarder", place) for place in places}) == 3
 
 
 @each_case(

@@ -1,6 +1,6 @@
 """What a resize knows of the memory that each container of a task needs."""
 
-from profiler.aws_account.resize_plan import _seen_memory
+from profiler.aws_account.resize_plan import _seen_memory_of_containers
 from profiler.record.record_model import AverageAndMaximum, Metrics, TaskSize
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.memory_margin import MemoryMargin
@@ -19,7 +19,7 @@ ASKED = MemoryMargin(percent=5)
 
 
 def needs_mb(window: FamilyWindow, margin: MemoryMargin = OWN) -> dict[str, float]:
-    return dict(_seen_memory(window, SIZE, margin).needs_mb)
+    return dict(_seen_memory_of_containers(window, SIZE, margin).needs_mb)
 
 
 def test_runs_that_were_read_show_what_each_container_needs() -> None:
@@ -39,7 +39,7 @@ def test_mapped_files_hold_a_containers_limit_back() -> None:
             report(1, metrics={"memory_usage_peak_mb": 900, "memory_mapped_file_mb": files})
         )
     )
-    seen = _seen_memory(window, SIZE, OWN)
+    seen = _seen_memory_of_containers(window, SIZE, OWN)
     assert seen.needs_mb == {"batch": 420}
     assert seen.held_mb == {"batch": 1400}
     (container,) = read_containers({"containerDefinitions": [{"name": "batch", "memory": 2048}]})

@@ -15,7 +15,7 @@ from profiler.aws_account.scheduled_machines import read_executions, read_machin
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.target_contents import execution_target
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.schedules.schedule_model import ClusterTasks, Schedule
+from profiler.schedules.schedule_model import ReadTasks, Schedule
 from tests.step_functions import executing, machine, running
 
 ARN = "arn:aws:states:eu-west-1:123456789012:stateMachine:nightly"
@@ -53,7 +53,7 @@ def began(hours_ago: float, **more: object) -> Mapping[str, object]:
     return {"name": f"{hours_ago}", "startDate": NOW - timedelta(hours=hours_ago), **more}
 
 
-def listed(*pages: Sequence[Mapping[str, object]]) -> tuple[ClusterTasks, Listing]:
+def listed(*pages: Sequence[Mapping[str, object]]) -> tuple[ReadTasks, Listing]:
     listing = Listing(pages)
     now_ns, since_ns = (_ns(moment) for moment in (NOW, NOW - SINCE))
     return read_executions(lambda _: listing, [SCHEDULE], now_ns, since_ns)[ARN], listing
@@ -63,7 +63,7 @@ def _ns(moment: datetime) -> int:
     return int(moment.timestamp()) * NS_PER_SECOND
 
 
-def names(found: ClusterTasks) -> list[str]:
+def names(found: ReadTasks) -> list[str]:
     return [task.arn.rpartition("/")[2] for task in found.tasks or ()]
 
 

@@ -8,7 +8,7 @@ import pytest
 from profiler.aws_account.submitted_jobs import read_queues
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS
 from profiler.schedules.due_outcomes import JOB_TOO_OLD, JudgedSchedule, judge_schedules
-from profiler.schedules.schedule_model import ClusterTasks, Schedule
+from profiler.schedules.schedule_model import ReadTasks, Schedule
 from tests.batch_jobs import arn
 from tests.fake_batch import FakeBatch
 
@@ -40,7 +40,7 @@ def submits(job: str, created_ns: int) -> Schedule:
 
 def queues_of(
     batch: FakeBatch, schedules: Sequence[Schedule], now_ns: int, **more: Any
-) -> tuple[dict[str, ClusterTasks], list[float]]:
+) -> tuple[dict[str, ReadTasks], list[float]]:
     """The jobs, and the pauses of their reading."""
     pauses: list[float] = []
     queues = read_queues(lambda _: batch.client(), schedules, now_ns, pause=pauses.append, **more)

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 
 from profiler.cli.compare_command import comparison_document
-from profiler.cli.history_command import table_lines
+from profiler.cli.history_command import run_table_lines
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.page_parts import View
@@ -26,7 +26,7 @@ from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import downsample, steps_of_record
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_as_json
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
@@ -48,13 +48,13 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     other = compare_runs(run.record, shown_runs.etl().record, "run", is_complete=True)
     sizes = size_story(find_advice(run, None, PriceOverrides()), run.story.usage)
     assert page_lines(run, view, report.record.series, other, sizes)
-    assert len(table_lines([run], 80)) >= 2
+    assert len(run_table_lines([run], 80)) >= 2
     families = FamilyRunCollector()
-    families.add(report)
+    families.add_run(report)
     for evidence in families.evidence_by_row().values():
         if evidence is not None:
             msgspec.json.encode(
-                advice_as_json(advise_on_size(evidence, Policy(), PriceOverrides()))
+                advice_as_json(advise_on_size(evidence, SizePolicy(), PriceOverrides()))
             )
     sets = [RunSet(text="x", reports=(one,)) for one in (report, shown_runs.etl())]
     changes = compare_metrics(sets[0].records, sets[1].records)

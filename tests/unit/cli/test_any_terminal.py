@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.cli.history_command import table_lines
-from profiler.cli.recommend_command import _table
+from profiler.cli.history_command import run_table_lines
+from profiler.cli.recommend_command import _recommendation_lines
 from profiler.cli.styled_text import Line, render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.page_parts import View
@@ -26,7 +26,7 @@ from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.advice import advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
 from tests.documentation import ROOT
@@ -69,12 +69,14 @@ def compare(reports: Sequence[Report], width: int) -> Iterable[Line]:
 
 
 def recommend(reports: Sequence[Report], width: int) -> Iterable[Line]:
-    advice = advise_on_size(evidence_of(reports), Policy(), PriceOverrides())
-    return _table([advice], [advice], width, with_sizes=True)
+    advice = advise_on_size(evidence_of(reports), SizePolicy(), PriceOverrides())
+    return _recommendation_lines([advice], [advice], width, with_sizes=True)
 
 
 SCREENS: Mapping[str, Callable[[Sequence[Report], int], Iterable[Line]]] = {
-    "history": lambda reports, width: table_lines([PastRun(report=one) for one in reports], width),
+    "history": lambda reports, width: run_table_lines(
+        [PastRun(report=one) for one in reports], width
+    ),
     "show": show,
     "compare": compare,
     "recommend": recommend,

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from profiler.cli.app import COMMANDS, group
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from tests.cases import each_case
 from tests.command_line import run_here
 from tests.documentation import ROOT
@@ -249,7 +249,7 @@ def test_defaults_in_the_help_are_those_of_the_module_that_it_does_not_import() 
     defaults = {
         one.name: one.default for one in dict(leaf_commands(group, ()))["recommend",].params
     }
-    policy = Policy()
+    policy = SizePolicy()
     assert defaults["max_slowdown_percent"] == policy.max_slowdown_percent
     assert defaults["memory_margin_percent"] == "auto"
     assert policy.memory_margin_percent is None

@@ -12,10 +12,14 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.compare_command import append_summary, check_limit, limit_annotations
+from profiler.cli.compare_command import (
+    append_github_summary,
+    changes_above_limit_and_sentences,
+    limit_annotations,
+)
 from profiler.cli.github_format import escaped_markdown
 from profiler.cli.styled_text import render_lines
-from profiler.cli.terminal.comparison_tables import comparison_lines, percent_text
+from profiler.cli.terminal.comparison_tables import change_percent_text, comparison_lines
 from profiler.record.measured import Exactly
 from profiler.record.record_model import (
     UNKNOWN_SIZE,
@@ -285,12 +289,14 @@ HOSTILE = (
 
 
 def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here: Path) -> None:
-    exceeded, _ = check_limit([changed("durationMs", "more", 50.0)], 10)
+    exceeded, _ = changes_above_limit_and_sentences([changed("durationMs", "more", 50.0)], 10)
     (command,) = limit_annotations(HOSTILE, exceeded, 10)
     assert command.count("\n") == 1
     assert r"in a|b%25\n::error::x." in command
     assert r"\x1b[2J" in command
-    append_summary(HOSTILE, exceeded, ["it's *so*"], {"GITHUB_STEP_SUMMARY": str(here / "s.md")})
+    append_github_summary(
+        HOSTILE, exceeded, ["it's *so*"], {"GITHUB_STEP_SUMMARY": str(here / "s.md")}
+    )
     text = (here / "s.md").read_text()
     assert r"\<img\>\*c\* \`d\` [2J compared" in text.replace(r"\[", "[")
     assert r"| A | a\|b% ::error::x | 1 |" in text
@@ -316,7 +322,7 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         changed("costUsd", "too few runs", -3.0, high=9.9, runs_needed=7),
         changed("blockWriteBytes", "less", -20.0),
     ]
-    exceeded, (above, unknown) = check_limit(changes, 10)
+    exceeded, (above, unknown) = changes_above_limit_and_sentences(changes, 10)
     assert [one.metric.name for one in exceeded] == ["cpuSeconds"]
     assert (
         above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
@@ -466,4 +472,4 @@ def test_memory_of_an_older_version_is_said_and_not_compared(cli: Cli) -> None:
     ],
 )
 def test_a_change_has_no_power_of_ten(percent: float | None, text: str) -> None:
-    assert percent_text(percent) == text
+    assert change_percent_text(percent) == text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.cli.history_command import table_lines
+from profiler.cli.history_command import run_table_lines
 from profiler.cli.printing import write_record_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import columns_of
@@ -23,7 +23,7 @@ from tests.unit.cli.conftest import Cli
 
 
 def head(*reports: Report) -> list[str]:
-    return texts(table_lines([PastRun(report=one) for one in reports], None))[0].split()
+    return texts(run_table_lines([PastRun(report=one) for one in reports], None))[0].split()
 
 
 def test_account_and_region_have_columns_only_where_there_are_several() -> None:
@@ -51,19 +51,19 @@ def test_runs_that_count_mapped_files_have_a_note_beside_others(cli: Cli) -> Non
 
 def test_runs_on_gpus_have_columns_for_them() -> None:
     runs = [PastRun(report=gpu_run(tape)) for tape in ("two", "beside", "neighbour")]
-    titles, *rows = texts(table_lines(runs, None))
+    titles, *rows = texts(run_table_lines(runs, None))
     assert titles.split("Memory")[1].split() == ["GPU", "GPU", "memory", "Idle", "between"]
     ends = [row.split()[-5:] for row in rows]
     assert ends[0] == ["35", "%", "≥2.8", "GB", "0.03", "%"][-5:]
     assert ends[1][-4:] == ["shared", "≥838", "MB", "-"]
     assert ends[2][-3:] == ["-", "-", "-"]
-    narrow = texts(table_lines(runs, 80))
+    narrow = texts(run_table_lines(runs, 80))
     assert "GPU" in narrow[0].split()
     assert max(map(columns_of, narrow)) <= 80
 
 
 def test_a_retry_is_marked() -> None:
-    rows = table_lines(
+    rows = run_table_lines(
         [PastRun(report=report(number)) for number in range(2)], None, {report(1).record.task_id}
     )
     assert [" retry" in row for row in texts(rows)] == [False, False, True]
@@ -88,7 +88,7 @@ def test_the_command_line_is_the_first_column_that_gives_way_to_the_width(
         PastRun(report=report(family=family), command=command)
         for family, command in commands.items()
     ]
-    head, first, second, third = rows = texts(table_lines(runs, width))
+    head, first, second, third = rows = texts(run_table_lines(runs, width))
     assert first.endswith(end)
     assert (long in second) == (width is None)
     assert max(map(columns_of, rows)) <= (width or 200)
@@ -147,7 +147,7 @@ def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
     else:
         with pytest.raises(TaskProfilerError, match=message):
             cli(*arguments)
-    assert len(list(store.runs(RunFilter()))) == kept
+    assert len(list(store.candidate_rows(RunFilter()))) == kept
 
 
 def test_runs_that_are_not_shown_are_mentioned(tmp_path: Path) -> None:
@@ -185,12 +185,16 @@ def test_more_cpu_than_a_job_asked_for_is_no_part_of_it() -> None:
         "vcpu_share": 4,
     }
     place: dict[str, Any] = {"launch_type": "EC2", "cluster": "AWSBatch-spot-1"}
-    (_, row) = texts(table_lines([PastRun(report=report(size=None, metrics=used, **place))], None))
+    (_, row) = texts(
+        run_table_lines([PastRun(report=report(size=None, metrics=used, **place))], None)
+    )
     assert " 14.6 of 4 vCPU " in row
-    (_, row) = texts(table_lines([PastRun(report=report(size=None, metrics=used))], None))
+    (_, row) = texts(run_table_lines([PastRun(report=report(size=None, metrics=used))], None))
     assert " 91 % " in row
     less = {**used, "vcpu_used": Distribution(avg=1, max=2)}
-    (_, row) = texts(table_lines([PastRun(report=report(size=None, metrics=less, **place))], None))
+    (_, row) = texts(
+        run_table_lines([PastRun(report=report(size=None, metrics=less, **place))], None)
+    )
     assert " 25 % " in row
 
 
@@ -201,7 +205,7 @@ def test_a_job_of_container_insights_has_its_size() -> None:
     }
     place: dict[str, Any] = {"launch_type": "EC2", "cluster": "AWSBatch-spot-1"}
     job = report(size=(4, 8_192), metrics=used, **place)
-    (_, row) = texts(table_lines([PastRun(report=job)], None))
+    (_, row) = texts(run_table_lines([PastRun(report=job)], None))
     assert " 14.6 of 4 vCPU " in row
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.cli.printing import message_text, readable_json, without_commands
-from profiler.cli.styled_text import line, render_lines
-from profiler.cli.tables import Column, table
+from profiler.cli.printing import json_without_controls, safe_message_text, without_ci_commands
+from profiler.cli.styled_text import build_line, render_lines
+from profiler.cli.tables import Column, aligned_table
 from tests.command_line import run_here
 from tests.runs import lines, report
 
@@ -32,17 +32,17 @@ def is_command(row: str) -> bool:
 
 @pytest.mark.parametrize("text", COMMANDS)
 def test_a_line_is_no_workflow_command(text: str) -> None:
-    assert not is_command(without_commands(text))
-    rendered = render_lines([line(text)], is_coloured=False, encoding="utf-8").decode()
+    assert not is_command(without_ci_commands(text))
+    rendered = render_lines([build_line(text)], is_coloured=False, encoding="utf-8").decode()
     assert not is_command(rendered)
-    for row in table([Column("Family")], [[text]]):
+    for row in aligned_table([Column("Family")], [[text]]):
         assert not is_command(render_lines([row], is_coloured=False, encoding="utf-8").decode())
-    assert not any(map(is_command, message_text(text).splitlines()))
+    assert not any(map(is_command, safe_message_text(text).splitlines()))
 
 
 @pytest.mark.parametrize("text", ["a::b", "std::vector", "# [x]", "", ": :", "## x", "##vso"])
 def test_ordinary_lines_stay(text: str) -> None:
-    assert without_commands(text) == text
+    assert without_ci_commands(text) == text
 
 
 @pytest.mark.diagonal
@@ -83,7 +83,7 @@ def test_json_has_the_same_content_and_only_printable_characters(document: dict[
         encoded = msgspec.json.encode(document)
     except UnicodeEncodeError:  # a lone surrogate
         return
-    readable = readable_json(encoded)
+    readable = json_without_controls(encoded)
     assert msgspec.json.decode(readable) == document
     assert readable.decode().isprintable()
     assert not any(sign in readable for sign in (b"##[", b"##vso[", b"##teamcity["))
@@ -91,7 +91,7 @@ def test_json_has_the_same_content_and_only_printable_characters(document: dict[
 
 @pytest.mark.parametrize("text", COMMANDS)
 def test_json_has_no_sign_of_a_command(text: str) -> None:
-    readable = readable_json(msgspec.json.encode({"family": text}))
+    readable = json_without_controls(msgspec.json.encode({"family": text}))
     assert msgspec.json.decode(readable) == {"family": text}
     assert not is_command(readable.decode())
 

@@ -18,11 +18,11 @@ class File:
         self.is_open
 """
 _COMMAND = f"""{_HALF_MADE}
-from profiler.cli.interruption import Stopped, signals_end_command
+from profiler.cli.interruption import StoppedBySignal, signals_end_command
 try:
     with signals_end_command():
         File(int(sys.argv[1]))
-except Stopped as stopped:
+except StoppedBySignal as stopped:
     code = stopped.exit_code
 sys.exit(code)
 """

@@ -17,7 +17,7 @@ from profiler.record.record_model import NO_RECOMMENDATION, Gpu, Record, Report,
 from profiler.report_page.page_data import family_size_rows
 from profiler.sizing.advice import Advice, advise_on_size, with_recommendation
 from profiler.sizing.advice_document import advice_as_json
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
@@ -62,7 +62,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> Advice:
-        return advise_on_size(self.evidence, Policy(), NONE)
+        return advise_on_size(self.evidence, SizePolicy(), NONE)
 
     @property
     def task_size(self) -> TaskSize:
@@ -286,7 +286,7 @@ def test_the_plan_says_why_there_is_no_size_after_a_kill_at_the_largest() -> Non
 
 def test_a_local_run_has_no_reservation_to_compare_with() -> None:
     local = report(0, **NEEDS, size=None, launch_type="LOCAL")
-    advice = advise_on_size(evidence_of([local]), Policy(), NONE)
+    advice = advise_on_size(evidence_of([local]), SizePolicy(), NONE)
     assert advice_verdict(advice) == "without a size"
     assert advice.choice.size == TaskSize(vcpu=0.5, memory_mb=896)
     assert not any(reason.startswith("Less is enough") for reason in advice.reasons)

@@ -24,7 +24,7 @@ from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_as_json
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
 from tests.runs import history_of, lines, report
@@ -59,7 +59,7 @@ def test_every_place_gives_a_family_the_same_size_and_money(
         if evidence is None:
             assert labels[key] not in page
             continue
-        recommended: Any = advice_as_json(advise_on_size(evidence, Policy(), NONE))
+        recommended: Any = advice_as_json(advise_on_size(evidence, SizePolicy(), NONE))
         row = page[labels[key]]
         same = ("recommended", "current", "savingPercent", "reasons")
         assert [row.get(name) for name in same] == [recommended[name] for name in same]
@@ -70,7 +70,7 @@ def test_every_place_gives_a_family_the_same_size_and_money(
         assert alone == row
         if on_fargate is None:
             shown = present(find_advice(run, source, NONE)).choice
-            assert shown.size == advise_on_size(evidence, Policy(), NONE).choice.size
+            assert shown.size == advise_on_size(evidence, SizePolicy(), NONE).choice.size
             assert shown.saving_percent == recommended["savingPercent"]
         checked += 1
     assert checked > FAMILIES * 0.9
@@ -91,6 +91,6 @@ def test_the_end_of_run_names_the_size_of_the_family_with_this_run(tmp_path: Pat
     (found,) = read_families(
         LocalRuns(history_of(path, run)), RunFilter(), LAST_RUNS
     ).families.values()
-    size = advise_on_size(present(found), Policy(), NONE).choice.size
+    size = advise_on_size(present(found), SizePolicy(), NONE).choice.size
     assert shown.vcpu == size.vcpu == 0.25
     assert shown.memory_mb == size.memory_mb == 896

@@ -41,7 +41,7 @@ def timers(monkeypatch: pytest.MonkeyPatch) -> list[PlayedTimer]:
 def test_a_pipe_gets_a_sentence_if_the_reading_lasts(
     timers: list[PlayedTimer], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with progress.sign_of_life("Reading …"):
+    with progress.say_if_slow("Reading …"):
         assert capsys.readouterr().err == ""
         assert timers[0].is_started
         timers[0].end()
@@ -51,14 +51,14 @@ def test_a_pipe_gets_a_sentence_if_the_reading_lasts(
 def test_a_short_reading_ends_without_a_sentence(
     timers: list[PlayedTimer], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with progress.sign_of_life("Reading …"):
+    with progress.say_if_slow("Reading …"):
         pass
     assert timers[0].is_cancelled
     assert capsys.readouterr().err == ""
 
 
 def test_a_reading_that_fails_ends_the_timer(timers: list[PlayedTimer]) -> None:
-    with pytest.raises(ValueError, match="no"), progress.sign_of_life("Reading …"):
+    with pytest.raises(ValueError, match="no"), progress.say_if_slow("Reading …"):
         raise ValueError("no")
     assert timers[0].is_cancelled
 
@@ -67,6 +67,6 @@ def test_a_terminal_gets_no_sentence(
     timers: list[PlayedTimer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "isatty", lambda _descriptor: True)
-    with progress.sign_of_life("Reading …"):
+    with progress.say_if_slow("Reading …"):
         pass
     assert timers == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.cli.resize_runs import unread_group
+from profiler.cli.resize_runs import unread_group_of_definition
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ def test_a_group_of_the_same_name_in_another_region_stops_no_family(
     options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "us-east-1"}
     logs = {"logDriver": "awslogs", "options": options}
     definition = {"containerDefinitions": [{"name": "batch", "logConfiguration": logs}]}
-    assert unread_group(definition, {unread}) == found
+    assert unread_group_of_definition(definition, {unread}) == found

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.run_family import family_of_run, highest_peak_of, usual_duration_of
+from profiler.cli.run_family import (
+    highest_peak_of,
+    report_and_comparable_records,
+    usual_duration_of,
+)
 from profiler.cli.run_options import RunOptions
 from profiler.cli.terminal.show_comparison import change_spans
 from profiler.local_run.prepared_run import family_name
@@ -87,7 +91,7 @@ def test_earlier_runs_are_not_read_for_a_short_run_that_is_like_the_last(
     everyone = [short(number) for number in range(6)]
     store = history_of(tmp_path / "history", *everyone)
     own = short(**changed)
-    _, earlier = family_of_run(own, None, OWN, store)
+    _, earlier = report_and_comparable_records(own, None, OWN, store)
     assert bool(earlier) is not is_like_the_last
     # What is printed is the same as with all of them.
     spans = change_spans(own.record, [one.record for one in everyone], 0, 200)
@@ -100,13 +104,13 @@ def test_earlier_runs_are_read_for_a_failure_and_beside_a_line_that_cannot_be_re
     file = tmp_path / "history"
     store = history_of(file, *[short(number) for number in range(6)])
     failed = replace(short().record, status="failure")
-    _, earlier = family_of_run(replace(short(), record=failed), None, OWN, store)
+    _, earlier = report_and_comparable_records(replace(short(), record=failed), None, OWN, store)
     assert len(earlier) == 6
     with closing(sqlite3.connect(file)) as connection, connection:
         newest = "(SELECT max(started_at) FROM run)"
         connection.execute(f"UPDATE run SET record = '{{' WHERE started_at = {newest}")
     assert store.last_numbers("nightly", "~") is None
-    _, earlier = family_of_run(short(), None, OWN, store)
+    _, earlier = report_and_comparable_records(short(), None, OWN, store)
     assert len(earlier) == 5
     assert store.last_numbers("unknown", "~") is None
 

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from profiler.cli.run_command import run as command
 from profiler.cli.run_options import RunOptions, parse_usual_arguments
-from profiler.cli.wiring.build_export import max_export_seconds, standard_targets, user_attributes
+from profiler.cli.wiring.build_export import (
+    max_export_seconds,
+    targets_of_variables,
+    user_attributes,
+)
 from profiler.core.errors import UsageError
 from tests.cases import each_case
 
@@ -122,7 +126,7 @@ def test_help_and_errors_are_left_to_click(line: str) -> None:
 
 
 def addresses(**environment: str) -> dict[str, str]:
-    return {signal: target.url for signal, target in standard_targets(environment).items()}
+    return {signal: target.url for signal, target in targets_of_variables(environment).items()}
 
 
 def test_all_signals_with_an_exporter_go_to_the_local_collector() -> None:

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from profiler.cli.schedules_command import (
     ScheduleRow,
     judge_account,
-    past_tasks,
-    schedule_row,
+    past_tasks_by_cluster,
+    schedule_table_lines,
     sort_key_of_row,
-    table_lines,
+    titled_schedule_row,
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
@@ -151,7 +151,7 @@ def test_only_runs_whose_starter_is_known_are_tasks() -> None:
         PastRun(report=run("a6", 300, family="etl", cluster="jobs"), event=DAILY),
     ]
     keys = [FamilyKey("etl", None, "us-east-1"), FamilyKey("e*", None, "us-east-1")]
-    found = past_tasks(
+    found = past_tasks_by_cluster(
         ListedRuns(runs * 2), keys, NOW_NS - 24 * HOUR_NS
     )  # a task with several containers is one
     families = {cluster: [task.family for task in tasks] for cluster, tasks in found.items()}
@@ -184,7 +184,7 @@ def rows() -> list[tuple[str, ScheduleRow]]:
         (listed("weekly-b", "cron(0 2 ? * MON *)"), due("unknown", reason="ECS forgot."), None),
     )
     made = [
-        schedule_row(
+        titled_schedule_row(
             JudgedSchedule(schedule=one, due_times=(last,)),
             UsualDuration(median_ms=minutes * MINUTE_MS, p95_ms=minutes * MINUTE_MS, runs=9)
             if minutes
@@ -194,13 +194,13 @@ def rows() -> list[tuple[str, ScheduleRow]]:
         for one, last, minutes in judged
     ]
     made.append(
-        schedule_row(JudgedSchedule(schedule=listed("new", "cron(0 9 * * ? *)")), None, NOW)
+        titled_schedule_row(JudgedSchedule(schedule=listed("new", "cron(0 9 * * ? *)")), None, NOW)
     )
     return sorted(made, key=sort_key_of_row)
 
 
 def shown(width: int | None) -> str:
-    return "".join(f"{row}\n" for row in texts(table_lines(rows(), width)))
+    return "".join(f"{row}\n" for row in texts(schedule_table_lines(rows(), width)))
 
 
 WIDE = """\
@@ -231,13 +231,13 @@ def test_the_times_of_the_sentences_are_those_of_the_table() -> None:
     late = replace(
         row, last_due="2026-11-20T01:00:00Z", reason="It ran at 2026-11-20T01:00:06.000Z."
     )
-    text = "\n".join(texts(table_lines([(title, late)], None)))
+    text = "\n".join(texts(schedule_table_lines([(title, late)], None)))
     assert "(PST/PDT)" in text
     assert text.count("2026-11-19 17:00") == 2
 
 
 def test_a_row_as_json() -> None:
-    _, unread = schedule_row(
+    _, unread = titled_schedule_row(
         JudgedSchedule(schedule=listed("x", "cron(x)"), problem="Cannot be read."), None, NOW
     )
     assert unread.outcome == "unknown"

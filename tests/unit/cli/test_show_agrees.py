@@ -28,7 +28,7 @@ from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.cluster_requests import ServerResponse
 from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.advice_document import advice_as_json
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
@@ -157,7 +157,7 @@ def recommended(source: RunSource, family: str) -> list[Any]:
     selection = RunFilter(families=(family,))
     found = read_families(source, selection, LAST_RUNS).families
     return [
-        advice_as_json(advise_on_size(one, Policy(), NONE))
+        advice_as_json(advise_on_size(one, SizePolicy(), NONE))
         for one in found.values()
         if one is not None
     ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.show_command import log_lines
-from profiler.cli.styled_text import Line, line, render_lines
+from profiler.cli.styled_text import Line, build_line, render_lines
 from profiler.cli.terminal.page_parts import View, fit_sections
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
 from profiler.core.errors import TaskProfilerError
@@ -266,7 +266,7 @@ def test_a_memory_near_its_limit_is_red() -> None:
 
 
 def test_estimates_and_lower_bounds_have_a_mark_in_ascii() -> None:
-    lines = [line("GPU ≈ 3 %, ≥1.7 GB")]
+    lines = [build_line("GPU ≈ 3 %, ≥1.7 GB")]
     assert render_lines(lines, is_coloured=False, encoding="ascii") == b"GPU ~ 3 %, >1.7 GB\n"
 
 
@@ -310,7 +310,7 @@ def test_a_run_with_checkpoints_alone_has_their_series() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=6), st.integers(1, 40))
 def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: int) -> None:
     sections = [
-        (rank, [line(f"{number}.{row}") for row in range(length)])
+        (rank, [build_line(f"{number}.{row}") for row in range(length)])
         for number, (length, rank) in enumerate(sizes)
     ]
     shown = texts(fit_sections(sections, 80, height))

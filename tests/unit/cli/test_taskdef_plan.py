@@ -97,7 +97,7 @@ def test_pinned_schedules_in_other_clusters_count_and_the_sentence_says_so(
         on_step=Mock(),
         on_problem=Mock(),
     )
-    rollout.targets = (near, far)
+    rollout.scheduled_targets = (near, far)
     planned = PlannedFamily(family="etl", action="add monitor", pinned=(far,), movable=(far,))
     sentence = rollout.pinned_sentence([planned], [planned])
     assert sentence is not None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.cli.printing import total_saving
+from profiler.cli.printing import total_saving_text
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from profiler.cli.printing import total_saving
 def test_larger_sizes_cost_more_and_save_no_negative_amount(
     changes: tuple[float | None, ...], sentence: str
 ) -> None:
-    assert total_saving(changes, (0.71, 0.25)) == sentence
+    assert total_saving_text(changes, (0.71, 0.25)) == sentence
 
 
 def test_without_prices_the_families_are_counted() -> None:
-    assert total_saving((None,), (None, None)) == "1 of 2 families would change."
+    assert total_saving_text((None,), (None, None)) == "1 of 2 families would change."

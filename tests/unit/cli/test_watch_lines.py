@@ -10,15 +10,19 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from profiler.aws_account.running_tasks.running_runs import RunningRun, RunsInProgress, SeenNotice
+from profiler.aws_account.running_tasks.running_runs import (
+    LocalRunsInProgress,
+    RunningRun,
+    SeenNotice,
+)
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.options import SourceOptions
 from profiler.cli.watch_command import (
     _draw,
-    _Ending,
-    _watch,
+    _draw_until_signal,
+    _EndBySignal,
     open_watched_tasks,
-    run_document,
+    running_document,
     watch_lines,
 )
 from profiler.core.timestamps import NS_PER_SECOND
@@ -69,7 +73,7 @@ def test_the_size_of_a_job_on_an_instance_is_what_it_asked_for() -> None:
     )
     job = watched(replace(LINE, record=record))
     assert " 0.4 / 2 " in shown(job)[2]
-    assert run_document(job).vcpu_size == 2
+    assert running_document(job).vcpu_size == 2
 
 
 def test_what_is_unknown_is_a_dash() -> None:
@@ -145,15 +149,15 @@ def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _watch(watched_tasks(logs, clock, MISSING), show, clock, _Ending())
+        _draw_until_signal(watched_tasks(logs, clock, MISSING), show, clock, _EndBySignal())
     assert len(logs.requests) == 3
     assert clock.now_ns == 39 * 10**9
     assert shown[0] == ("Reading what runs now …",)
     assert shown[-1] == (f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.",)
 
 
-def local_runs(now: dict[str, Report], history: dict[str, Report]) -> RunsInProgress:
-    return RunsInProgress(read=now.values, read_ended=history.get)
+def local_runs(now: dict[str, Report], history: dict[str, Report]) -> LocalRunsInProgress:
+    return LocalRunsInProgress(read=now.values, read_ended=history.get)
 
 
 def test_a_local_run_that_ended_is_listed_with_its_end_for_a_while() -> None:
@@ -187,7 +191,7 @@ def test_local_runs_are_read_each_second() -> None:
 
 def test_a_signal_whose_exception_is_lost_ends_the_command_with_the_next_table() -> None:
     """Python ignores what a finalizer raises, also by a signal's handler that runs in it."""
-    ending, tables = _Ending(), []
+    ending, tables = _EndBySignal(), []
 
     def show(sentences: Sequence[str]) -> None:
         tables.append(sentences)
@@ -195,7 +199,7 @@ def test_a_signal_whose_exception_is_lost_ends_the_command_with_the_next_table()
             ending.on_signal(signal.SIGTERM, None)
 
     with pytest.raises(SystemExit) as ended:
-        _watch(watched_tasks(FakeLogs(), FakeClock()), show, FakeClock(), ending)
+        _draw_until_signal(watched_tasks(FakeLogs(), FakeClock()), show, FakeClock(), ending)
     assert ended.value.code == 143
     assert tables == [("Reading what runs now …",)]
 

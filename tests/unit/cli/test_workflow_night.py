@@ -5,8 +5,8 @@ from datetime import UTC
 
 import pytest
 
-from profiler.cli.history_command import table_lines
-from profiler.cli.recommend_command import _changed_families, _table
+from profiler.cli.history_command import run_table_lines
+from profiler.cli.recommend_command import _changed_families, _recommendation_lines
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import (
     NS_PER_DAY,
@@ -18,7 +18,7 @@ from profiler.core.timestamps import (
 from profiler.forwarder.morning_digest import DigestPlace, summarize_night
 from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
-from profiler.record.family import Month
+from profiler.record.family import MonthlyTasks
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Report
 from profiler.record.run_usage import run_usage_of
@@ -26,7 +26,7 @@ from profiler.report_page.page_data import family_size_rows
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.advice import Advice, advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
@@ -39,7 +39,7 @@ from tests.workflow_night import ORDERED, PROCESSES, workflow_night
 
 TERMINAL = 80
 NAMES = [process.name for process in PROCESSES]
-MONTH = Month(runs=1217.0, basis="window")
+MONTH = MonthlyTasks(runs=1217.0, basis="window")
 PRICES = PriceOverrides()
 
 
@@ -55,7 +55,7 @@ def evidences(reports: Sequence[Report]) -> Sequence[Evidence]:
 
 @pytest.fixture(scope="module")
 def advices(evidences: Sequence[Evidence]) -> Sequence[Advice]:
-    return [advise_on_size(evidence, Policy(), PRICES, month=MONTH) for evidence in evidences]
+    return [advise_on_size(evidence, SizePolicy(), PRICES, month=MONTH) for evidence in evidences]
 
 
 def test_the_pages_possible_saving_is_the_sum_of_recommend(
@@ -75,7 +75,7 @@ def test_the_pages_possible_saving_is_the_sum_of_recommend(
 
 
 def test_what_is_too_small_comes_first(advices: Sequence[Advice]) -> None:
-    rows = texts(_table(advices, (), None, with_sizes=False))
+    rows = texts(_recommendation_lines(advices, (), None, with_sizes=False))
     titles = [row for row in rows if row in ("Too small", "Saves", "Fits")]
     assert titles[:2] == ["Too small", "Saves"]
     assert rows[rows.index("Too small") + 1].startswith("  SEQ.MARKDUPLICATES")
@@ -84,11 +84,11 @@ def test_what_is_too_small_comes_first(advices: Sequence[Advice]) -> None:
 def test_names_that_begin_alike_stay_apart_on_a_narrow_terminal(
     reports: Sequence[Report], advices: Sequence[Advice]
 ) -> None:
-    rows = texts(_table(advices, (), TERMINAL, with_sizes=False))
+    rows = texts(_recommendation_lines(advices, (), TERMINAL, with_sizes=False))
     shown = {row.split()[0] for row in rows if row.startswith("  SEQ.")}
     assert len(shown) == len(NAMES)
     first = {report.record.family: PastRun(report=report) for report in reports}
-    listed = texts(table_lines([*first.values()], TERMINAL))
+    listed = texts(run_table_lines([*first.values()], TERMINAL))
     assert len({row.split()[3] for row in listed if "SEQ." in row}) == len(NAMES)
 
 
@@ -138,7 +138,7 @@ def test_the_order_of_a_nights_inputs_is_no_trend_of_the_family(
         )
         for number in range(40)
     ]
-    advice = advise_on_size(evidence_of(runs), Policy(), PRICES)
+    advice = advise_on_size(evidence_of(runs), SizePolicy(), PRICES)
     said = (
         "memory peak +20 MB a run over 40 runs, passes 4 GB in about 116 runs",
         "duration +3.0 s a run over 40 successes",

@@ -13,7 +13,7 @@ from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.ecs_terms import definition_in, family_of, revision_text, run_id_in
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import TaskContainers, identify_containers
-from profiler.local_run.local_record import Placement, apply_placement
+from profiler.local_run.local_record import TaskPlacement, apply_placement
 from profiler.monitor.report_destination import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch
 from profiler.record.record_model import Container, Record
@@ -52,7 +52,7 @@ def test_the_monitor_the_local_run_and_the_forwarder_find_the_same_stream(
     task = TaskMetadata(arn=ARN, containers=(container,))
     assert log_target(container, task, task_settings(), None) == expected
     local = Record(task_id="local", container=Container(name="etl"), status="success")
-    placed = Placement(task=task, container=container)
+    placed = TaskPlacement(task=task, container=container)
     record = apply_placement(local, placed, is_named=False, started_ns=0, finished_ns=0)
     assert record.log_group == "/ecs/jobs"
     assert record.log_stream == stream
@@ -84,7 +84,9 @@ def see(*containers: Mapping[str, Any]) -> Seen:
     command = None
     with suppress(TaskProfilerError):
         command = find_batch(read_containers(definition), None).name
-    monitor = select_batch(endpoint, requested=None, own=endpoint.container("task-monitor")).names
+    monitor = select_batch(
+        endpoint, requested=None, own=endpoint.container_or_name_only("task-monitor")
+    ).names
     return Seen(
         identify_containers(definition, task), identify_containers(None, task), monitor, command
     )

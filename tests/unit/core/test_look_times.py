@@ -19,10 +19,10 @@ def taken(
     times = []
     while looks.due_ns < seconds(steps):
         if looks.is_peek:
-            looks.peeked(looks.due_ns, 0)
+            looks.note_peek(looks.due_ns, 0)
             continue
         times.append(looks.due_ns / seconds(1))
-        looks.looked(looks.due_ns + seconds(late), seconds(cost), is_enough=is_enough)
+        looks.note_look(looks.due_ns + seconds(late), seconds(cost), is_enough=is_enough)
     return times
 
 
@@ -37,9 +37,9 @@ def test_as_many_as_they_may_cost_but_never_none(cost: float, looks: int) -> Non
 
 def test_a_first_look_that_is_expensive_costs_little_of_the_others() -> None:
     looks = LookTimes(0, seconds(1), 0.003, 0.5)
-    looks.looked(looks.due_ns, seconds(0.02))
+    looks.note_look(looks.due_ns, seconds(0.02))
     while looks.due_ns < seconds(8):
-        looks.looked(looks.due_ns, seconds(0.0003))
+        looks.note_look(looks.due_ns, seconds(0.0003))
     assert looks.part_ns == seconds(0.2)
 
 
@@ -52,7 +52,7 @@ def test_looks_of_different_costs_keep_their_share_together(expensive: float) ->
     while looks.due_ns < seconds(300):
         cost = next(costs)
         spent += cost if looks.due_ns >= seconds(100) else 0
-        looks.looked(looks.due_ns, seconds(cost), can_peek=False)
+        looks.note_look(looks.due_ns, seconds(cost), can_peek=False)
     assert 0.0015 < spent / 200 <= 0.003
 
 
@@ -91,9 +91,9 @@ def test_peeks_are_spread_where_looks_are_fewer_and_leave_room(
     while looks.due_ns < seconds(100):
         if looks.is_peek:
             times.append(looks.due_ns / seconds(1))
-            looks.peeked(looks.due_ns, seconds(peek_cost))
+            looks.note_peek(looks.due_ns, seconds(peek_cost))
         else:
-            looks.looked(looks.due_ns, seconds(cost), can_peek=can_peek)
+            looks.note_look(looks.due_ns, seconds(cost), can_peek=can_peek)
     for step in range(80, 100):
         assert sum(int(at) == step for at in times) == peeks
     places = sorted(5 * at % 1 for at in times if at >= 80)
@@ -111,7 +111,7 @@ def test_peeks_lie_between_looks_that_are_taken_with_other_readings(
         looks.looked_with_others(seconds(step), can_peek=step != 90)
         while looks.peek_due_ns < seconds(step + 1):
             times.append(looks.peek_due_ns / seconds(1))
-            looks.peeked(seconds(times[-1]), seconds(peek_cost))
+            looks.note_peek(seconds(times[-1]), seconds(peek_cost))
     for step in range(80, 100):
         expected = 0 if step == 90 else peeks
         assert sum(int(at) == step for at in times) == expected
@@ -120,15 +120,15 @@ def test_peeks_lie_between_looks_that_are_taken_with_other_readings(
 def test_after_a_pause_no_peek_is_made_up_for() -> None:
     looks = LookTimes(0, seconds(1), 0.003, 0.3)
     while not looks.is_peek:
-        looks.looked(looks.due_ns, seconds(0.0029))
-    looks.peeked(seconds(30.5), 0)
+        looks.note_look(looks.due_ns, seconds(0.0029))
+    looks.note_peek(seconds(30.5), 0)
     while not looks.is_peek:
-        looks.looked(seconds(30.5), seconds(0.0029))
+        looks.note_look(seconds(30.5), seconds(0.0029))
     assert looks.due_ns >= seconds(30.4)
 
 
 def test_after_a_pause_no_look_is_made_up_for() -> None:
     looks = LookTimes(0, seconds(1), 0.003, 0.3)
-    looks.looked(seconds(30.5), seconds(0.0001))
+    looks.note_look(seconds(30.5), seconds(0.0001))
     assert seconds(30) <= looks.due_ns <= seconds(31)
     assert len(taken(0.0001, late=2.0)) <= 21

@@ -94,7 +94,7 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
     """The template's rules accept the values, and reports or notifications arrive somewhere."""
     template, requests = TEMPLATE.read_text(), list[DeploymentRequest]()
     monkeypatch.setattr(
-        "profiler.cli.setup.deployment_output.deploy",
+        "profiler.cli.setup.deployment_output.deploy_forwarder",
         lambda request, *_, **__: requests.append(request),
     )
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):

@@ -60,7 +60,7 @@ def of_task(job: Job, text: str | None = None, **detail: Any) -> list[Document]:
     """ECS's event, which names no user, and a container that was stopped."""
     stopped = {"containers": [{"name": "default", "exitCode": 143}]} | detail
     task = present(parse_stopped_task(task_event(job, **stopped)))
-    end = end_of_event(task, task.container("default"))
+    end = end_of_event(task, task.container_or_name_only("default"))
     line = None if text is None else report_line(text)
     run = run_of(task=task, end=end, container="default", report_line=line)
     return [*event_documents(run, SETTINGS)]

@@ -17,7 +17,7 @@ from profiler.forwarder.night_period import (
     MAX_REMEMBERED,
     NightPeriod,
     RememberedNight,
-    bounded_remembered,
+    night_within_lookback,
     remembered_before_first,
 )
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
@@ -215,8 +215,8 @@ def test_a_table_that_answers_only_a_day_later_repeats_nothing() -> None:
 
 def test_a_message_looks_back_two_months_at_most() -> None:
     long_ago = remembered_before_first(at(1, 8, month=9))
-    assert bounded_remembered(long_ago, at(20, 8)).end_ns == at(19, 8, month=9)
-    assert bounded_remembered(long_ago, at(31, 8, month=10)) is long_ago
+    assert night_within_lookback(long_ago, at(20, 8)).end_ns == at(19, 8, month=9)
+    assert night_within_lookback(long_ago, at(31, 8, month=10)) is long_ago
 
 
 @pytest.mark.parametrize("monday", [19, 12], ids=["the clocks change", "a minute late"])

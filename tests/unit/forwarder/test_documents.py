@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from profiler.core.index_names import IndexNames
-from profiler.core.json_fields import mapping
+from profiler.core.json_fields import mapping_or_empty
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.document_fields import record_fields
 from profiler.forwarder.documents import (
@@ -486,7 +486,7 @@ def of_report(text: str) -> list[Document]:
 
 def of_event(stopped: StoppedTask, text: str | None = None, **known: Any) -> list[Document]:
     line = None if text is None else report_line(text)
-    end = end_of_event(stopped, stopped.container("batch"))
+    end = end_of_event(stopped, stopped.container_or_name_only("batch"))
     ended = run_of(task=stopped, end=end, container="batch", report_line=line, **known)
     return [*event_documents(ended, ForwarderSettings(), ended.retry)]
 
@@ -746,7 +746,7 @@ def test_a_document_has_what_each_field_reads(record: model.Record) -> None:
             continue
         value: object = fields
         for name in field.name.split("."):
-            value = mapping(value).get(name)
+            value = mapping_or_empty(value).get(name)
         assert value == field.get(run), field.name
 
 
@@ -776,6 +776,6 @@ def test_an_absurd_number_costs_no_report(number: str) -> None:
         for field in FIELDS:
             value: object = made.fields
             for member in field.name.split("."):
-                value = mapping(value).get(member)
+                value = mapping_or_empty(value).get(member)
             if isinstance(value, int | float):
                 assert abs(value) <= _LARGEST.get(field.index_type, 1), (path, field.name)

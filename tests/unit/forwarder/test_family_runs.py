@@ -504,7 +504,7 @@ def test_lines_and_the_search_cluster_say_the_same_of_the_same_runs(count: int) 
         assert found.last_success(cluster) == of_lines.last_success(cluster)
     for container in ("batch", "log"):
         assert found.highest_peak(container) == of_lines.highest_peak(container)
-    assert found.successes() == of_lines.successes()
+    assert found.last_successes() == of_lines.last_successes()
     month = {made.record.task_id for made in reports if recent(made, search.now_ns, 30)}
     in_month = family_of_reports([made for made in reports if made.record.task_id in month])
     counted = memory.read_task_counts({"nightly"}, place).get("nightly", Family())

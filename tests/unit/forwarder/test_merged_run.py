@@ -78,7 +78,7 @@ def of_report(text: str, claim: LogStreamClaim = OWN_STREAM) -> list[Document]:
 def ended(stopped: StoppedTask, text: str | None = None) -> EndedRun:
     return run_of(
         task=stopped,
-        end=end_of_event(stopped, stopped.container("batch")),
+        end=end_of_event(stopped, stopped.container_or_name_only("batch")),
         container="batch",
         report_line=None if text is None else report_line(text),
     )
@@ -578,7 +578,7 @@ def test_a_notification_has_the_numbers_of_a_confirmed_report_alone(
     cluster = OneDocument()
     write(cluster, of_report(report(), unproven))
     found = find_indexed_report(
-        cluster, FakeInvocationTime(), SETTINGS, stopped, stopped.container("batch")
+        cluster, FakeInvocationTime(), SETTINGS, stopped, stopped.container_or_name_only("batch")
     )
     assert (found is not None) == is_found
 
@@ -730,7 +730,7 @@ def test_a_report_of_another_account_is_not_taken_for_the_tasks() -> None:
         return cluster.documents.get((index, document_id))
 
     cluster.get_document = get  # type: ignore[method-assign]
-    batch = task().container("batch")
+    batch = task().container_or_name_only("batch")
     time = FakeInvocationTime()
     assert find_indexed_report(cluster, time, SETTINGS, task(), batch) is None
     assert found == [f"{PLACE}/batch"]
@@ -750,7 +750,7 @@ WITH_PROXY = task(
 
 
 def of_both(text: str | None = None) -> list[Document]:
-    proxy, monitor = map(WITH_PROXY.container, ("proxy", "task-monitor"))
+    proxy, monitor = map(WITH_PROXY.container_or_name_only, ("proxy", "task-monitor"))
     of_proxy = run_event_of_task(WITH_PROXY, end_of_other(WITH_PROXY, proxy), proxy, monitor)
     both = replace(ended(WITH_PROXY, text), others=(run_of_event(of_proxy),))
     return [*event_documents(both, SETTINGS)]
@@ -808,9 +808,11 @@ def test_a_run_has_a_report_or_an_event() -> None:
 def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
     every = run_event_of_task(
         ON_EC2,
-        end_of_event(task(capacityProviderName="FARGATE_SPOT"), ON_EC2.container("batch")),
-        ON_EC2.container("batch"),
-        ON_EC2.container("task-monitor"),
+        end_of_event(
+            task(capacityProviderName="FARGATE_SPOT"), ON_EC2.container_or_name_only("batch")
+        ),
+        ON_EC2.container_or_name_only("batch"),
+        ON_EC2.container_or_name_only("task-monitor"),
     )
     every = replace(every, retry_of="8" * 32, retried_as="9" * 32)
     for event in (every, present(ended(task()).run.event)):

@@ -19,7 +19,7 @@ from profiler.record.family import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
-from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
+from profiler.schedules.schedule_model import ReadTasks, Schedule, StartedTask
 from tests.due_times import CLUSTER, at, schedule, task
 from tests.notices import KeyTable, fake_channel
 from tests.scheduled_account import FakeCloudTrail, event, run_task
@@ -72,7 +72,7 @@ class WatchedSchedules:
                 schedules=tuple(self.schedules), problems=self.problems, unread=self.unread
             ),
             tasks=self._read,
-            remember=self.memory.add,
+            remember=self.memory.remember_tasks,
             rules=self.rules,
             reasons=MissedReasonFinder(lambda _service: self.trail, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
@@ -94,13 +94,13 @@ class WatchedSchedules:
     def slack(self) -> list[str]:
         return [line.notice.kind for line in self.channels[0].posted]
 
-    def _read(self, arn: str, schedules: Sequence[Schedule], now_ns: int) -> ClusterTasks:
+    def _read(self, arn: str, schedules: Sequence[Schedule], now_ns: int) -> ReadTasks:
         assert {one.cluster_arn for one in schedules} == {arn}
         self.read.append(arn)
         if arn in self.broken:
-            return ClusterTasks(problem=self.broken[arn])
+            return ReadTasks(problem=self.broken[arn])
         if arn in self.gone:
-            return ClusterTasks(problem="There is no such cluster.", is_gone=True)
+            return ReadTasks(problem="There is no such cluster.", is_gone=True)
         since_ns = now_ns - KEPT_NS
         known = [
             one
@@ -111,7 +111,7 @@ class WatchedSchedules:
             replace(one, stopped_ns=None) if (one.stopped_ns or 0) > now_ns else one
             for one in known
         ]
-        return ClusterTasks(tasks=tuple(shown), read_ns=now_ns, known_since_ns=since_ns)
+        return ReadTasks(tasks=tuple(shown), read_ns=now_ns, known_since_ns=since_ns)
 
     def _usual(self, families: Collection[str], place: str) -> FamilyDurations:
         assert place == self.place

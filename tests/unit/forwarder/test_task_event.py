@@ -213,7 +213,7 @@ def test_the_most_specific_reason(
     listed = [{"name": "batch", "exitCode": 1, "reason": batch}]
     listed += [{"name": name, "reason": reason} for name, reason in others.items()]
     parsed = task(stoppedReason=stated, containers=listed)
-    end = end_of_event(parsed, parsed.container("batch"), monitor="task-monitor")
+    end = end_of_event(parsed, parsed.container_or_name_only("batch"), monitor="task-monitor")
     assert end.reason == expected
 
 

@@ -130,7 +130,7 @@ class StoppedTaskFakes:
         """The ids of the written documents."""
         return {document.id for document in self.documents}
 
-    def index(self) -> "FakeIndex | None":
+    def document_index(self) -> "FakeIndex | None":
         self.may_fail("index")
         return FakeIndex(self) if self.has_cluster else None
 

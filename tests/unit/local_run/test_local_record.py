@@ -24,9 +24,9 @@ from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.local_notices import LocalNotices, RequestPeak
 from profiler.local_run.local_record import (
-    Placement,
     RunIdentity,
     RunObservation,
+    TaskPlacement,
     apply_placement,
     draft_run_record,
     memory_evidence,
@@ -534,7 +534,7 @@ LOCAL = Record(
 
 
 def test_what_ecs_does_not_say_stays_as_it_was() -> None:
-    placement = Placement(
+    placement = TaskPlacement(
         task=TaskMetadata(containers=()), container=ContainerMetadata(name="batch")
     )
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
@@ -551,7 +551,7 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     assert record.metrics == Metrics(duration_ms=100_000, cpu_seconds=5.0)
     assert record.log_group is None
     assert record.task_size == UNKNOWN_SIZE
-    placement = Placement(task=TASK, container=OWN)
+    placement = TaskPlacement(task=TASK, container=OWN)
     named = apply_placement(LOCAL, placement, is_named=True, started_ns=START_NS, finished_ns=None)
     assert named.family == "etl.py"
     assert named.task_id == "0123"
@@ -567,7 +567,7 @@ def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
         was_only_process=False,
         end=RunEnd(status="unknown"),
     )
-    placement = Placement(task=TASK, container=OWN)
+    placement = TaskPlacement(task=TASK, container=OWN)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
     record = draft_run_record(identity, so_far, ResourceLimits(vcpu=2)).build_record()
     identity_of_task = record.task_id, record.family, record.launch_type, record.status
@@ -603,8 +603,8 @@ def lines(
     for half in range(2 * until):
         one = sample(START_NS + seconds(half / 2), cpu_seconds(half // 2), (50 + half) * MIB)
         one = replace(one, block_read_bytes=blocks, block_write_bytes=blocks)
-        notices.look(one, size_mb * MIB, lambda: RUN, lambda _: None, found.append)
-    assert notices.raised == tuple(
+        notices.add_sample(one, size_mb * MIB, lambda: RUN, lambda _: None, found.append)
+    assert notices.raised_notices == tuple(
         RaisedNotice(kind=line.notice.kind, at=line.time) for line in found
     )
     return found
@@ -682,7 +682,7 @@ def test_a_defect_ends_the_notices_and_is_a_warning() -> None:
     notices = LocalNotices(START_NS, seconds(1), asked, stuck_minutes=1)
     for second in range(20):
         one = sample(START_NS + seconds(second), 0, MIB)
-        notices.look(one, None, lambda: RUN, lambda _: None, lambda _: None)
+        notices.add_sample(one, None, lambda: RUN, lambda _: None, lambda _: None)
     asked.assert_called_once_with()
     assert notices.warnings == (
         "The notifications failed (KeyError): report this as a defect of task-profiler.",
@@ -697,8 +697,8 @@ def test_a_short_run_is_not_looked_at_unless_notices_may_be_early(
     notices = LocalNotices(START_NS, seconds(1), asked, stuck_minutes=stuck_minutes)
     for second in range(first_second):
         one = sample(START_NS + seconds(second), 0, MIB)
-        notices.look(one, None, lambda: RUN, lambda _: None, lambda _: None)
+        notices.add_sample(one, None, lambda: RUN, lambda _: None, lambda _: None)
     asked.assert_not_called()
     one = sample(START_NS + seconds(first_second), 0, MIB)
-    notices.look(one, None, lambda: RUN, lambda _: None, lambda _: None)
+    notices.add_sample(one, None, lambda: RUN, lambda _: None, lambda _: None)
     asked.assert_called_once_with()

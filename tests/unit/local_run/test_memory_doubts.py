@@ -55,11 +55,11 @@ def _memory_doubts(
         unread_memory=UnreadMemory(),
     )
     for at_seconds, size_mib in readings_mib.items():
-        command.unread_memory.add(round(at_seconds * NS_PER_SECOND), size_mib * _MIB)
+        command.unread_memory.add_size(round(at_seconds * NS_PER_SECOND), size_mib * _MIB)
     usage = ContainerUsage(1)
     usage.memory_max_bytes = 100 * _MIB
     usage.memory_bound_bytes = (100 + pinned_mib) * _MIB
-    usage.run.memory_bytes.add(50 * _MIB, 10 * NS_PER_SECOND)
+    usage.run.memory_bytes.add_value(50 * _MIB, 10 * NS_PER_SECOND)
     peak = MemoryPeak(size_bytes=100 * _MIB, source=source)
     return memory_doubts(
         peak,

@@ -53,7 +53,7 @@ class _Cgroup(CommandCgroup):
         self.outside = outside
         self.in_swap_bytes: int | None = None
 
-    def memory(self) -> MemoryReading | None:
+    def read_memory(self) -> MemoryReading | None:
         return self._readings.pop(0)
 
     def swap_bytes(self) -> int | None:
@@ -62,7 +62,7 @@ class _Cgroup(CommandCgroup):
     def memory_peak_bytes(self) -> int | None:
         return 100 * _MIB
 
-    def contains(self, pid: int) -> bool:
+    def counts_memory_of(self, pid: int) -> bool:
         return pid not in self.outside
 
 
@@ -76,7 +76,7 @@ def _read(
     memory: GroupMemory, *pids: int, tree_mib: int = 0, shmem_mib: int = 0
 ) -> MemoryReading | None:
     processes = [process(pid) for pid in pids or (1,)]
-    return memory.read(processes, tree_mib * _MIB, shmem_mib * _MIB)
+    return memory.read_memory(processes, tree_mib * _MIB, shmem_mib * _MIB)
 
 
 def test_processes_never_overrule_the_group() -> None:
@@ -157,7 +157,7 @@ class _Gpu:
         return RecordPart()
 
     def take_readings(self, _batch: str, into: DeviceReadings) -> None:
-        into.gpu_percent.add(self._percents.pop(0))
+        into.gpu_percent.add_reading(self._percents.pop(0))
 
 
 def _sample(
@@ -172,9 +172,9 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
     buffer.add_devices(gpus, seconds(0.5))  # without a sample, nothing is taken
     buffer.add_quick(_sample(1000.5), seconds(0.5))
     for tick in (1.001, 2.002):  # ticks are always a little late
-        buffer.add(_sample(1000 + tick), seconds(tick))
+        buffer.add_sample(_sample(1000 + tick), seconds(tick))
         buffer.add_devices(gpus, seconds(tick))
-    buffer.finish(_sample(1002.8), seconds(2.8))
+    buffer.add_final_sample(_sample(1002.8), seconds(2.8))
     buffer.add_devices(gpus, seconds(2.8))
     series = present(buffer.usage.series)
     percents = step_means(series.gpu, series.step_count)
@@ -185,7 +185,7 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
         Collectors(_Gpu([10, 20])),
     )
     for tick in (0.5, 1, 2):
-        buffer.add(_sample(1000 + tick), seconds(tick))
+        buffer.add_sample(_sample(1000 + tick), seconds(tick))
     for tick in (1, 2):
         buffer.add_devices(gpus, seconds(tick))
     series = present(buffer.usage.series)
@@ -197,8 +197,8 @@ def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
     buffer = SampleBuffer(seconds(1), seconds(0))
     for second, cpu_ns in ((0.6, 6), (0.7, 8), (0.72, None), (0.78, 9)):
         buffer.add_quick(_sample(second, cpu_ns, 1), seconds(second))
-    buffer.add(_sample(0.79, 26, 2), seconds(0.79))  # clock ticks of 10
-    buffer.finish(_sample(0.8, 28), seconds(0.8))
+    buffer.add_sample(_sample(0.79, 26, 2), seconds(0.79))  # clock ticks of 10
+    buffer.add_final_sample(_sample(0.8, 28), seconds(0.8))
     usage = buffer.usage
     assert usage.samples == 5
     assert usage.run.cpu_seconds == 28 / 1e9
@@ -212,7 +212,7 @@ def test_many_quick_samples_do_not_pile_up() -> None:
     for number in range(1, 200):
         buffer.add_quick(_sample(number / 50, None, number), seconds(number / 50))
     assert buffer.usage.samples >= 100
-    buffer.finish(_sample(4), seconds(4))
+    buffer.add_final_sample(_sample(4), seconds(4))
     assert buffer.usage.samples == 199
 
 
@@ -233,7 +233,7 @@ def _run(
     readings: list[tuple[Reading, int]] = []
     while (next_ns := pace.next_ns(now_ns, cpu_ns)) < _STARTED_NS + seconds(length):
         now_ns = max(next_ns, now_ns)
-        kind = pace.begin(now_ns)
+        kind = pace.begin_reading(now_ns)
         readings.append((kind, now_ns - _STARTED_NS))
         on_reading(kind, now_ns - _STARTED_NS)
         cpu_ns += cost_ns(kind)
@@ -255,7 +255,7 @@ def test_a_short_run_is_sampled_every_20_ms() -> None:
     assert {at_ns for kind, at_ns in readings if kind == "tick"} == {
         seconds(tick) for tick in range(1, 200)
     }
-    assert pace.missed == 0
+    assert pace.missed_ticks == 0
 
 
 @given(
@@ -274,7 +274,7 @@ def test_readings_stay_within_their_share(
     assert between_ns <= 0.01 * seconds(length) + max(cost_ns.values())
     share, advance_ns = (0.01 if interval >= 1 else 0.025), 30 * NS_PER_MS
     assert cpu_ns <= share * seconds(length) + advance_ns + max(cost_ns.values())
-    assert len(ticks) + pace.missed >= int(length / interval) - 1
+    assert len(ticks) + pace.missed_ticks >= int(length / interval) - 1
     assert all(at_ns % seconds(interval) <= max(cost_ns.values()) for at_ns in ticks)
 
 
@@ -283,7 +283,7 @@ def test_ticks_that_would_cost_too_much_are_left_out() -> None:
     cost_ns = {"quick": 0, "full": seconds(0.04), "tick": seconds(0.04)}
     readings, pace, _ = _run(300, cost_ns=cost_ns.__getitem__)
     ticks = [at_ns for kind, at_ns in readings if kind == "tick"]
-    assert 0 <= len(ticks) + pace.missed - 299 < 10  # the next one may come after the end
+    assert 0 <= len(ticks) + pace.missed_ticks - 299 < 10  # the next one may come after the end
     assert pace.kept_interval_ns == pytest.approx(seconds(300) / len(ticks), rel=0.05)
     assert seconds(4) < pace.kept_interval_ns < seconds(8)
     assert _run(300, interval=10, cost_ns=cost_ns.__getitem__)[1].kept_interval_ns == seconds(10)
@@ -316,10 +316,10 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
         )
 
     def read(kind: Reading, at_ns: int) -> None:
-        (fine.add_quick if kind == "quick" else fine.add)(sample(at_ns), at_ns)
+        (fine.add_quick if kind == "quick" else fine.add_sample)(sample(at_ns), at_ns)
 
     _run(len(levels) + 0.001, on_reading=read)
-    fine.finish(sample(seconds(len(levels))), seconds(len(levels)))
+    fine.add_final_sample(sample(seconds(len(levels))), seconds(len(levels)))
     for second in range(1, len(levels) + 1):
         even.add_sample(sample(seconds(second)), received_ns=seconds(second), started_ns=START_NS)
     assert fine.usage.samples > 3 * even.samples
@@ -341,22 +341,24 @@ def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> N
     pace = SamplingPace(0, seconds(10), 0)
     quick_ns = 100_000
     at_ns = pace.next_ns(0, 0)
-    assert pace.begin(at_ns) == "quick"
+    assert pace.begin_reading(at_ns) == "quick"
     used_ns = quick_ns
     assert pace.next_ns(at_ns, used_ns) == at_ns + FINEST_NS
     used_ns += seconds(0.05)  # a full reading of large processes
-    assert pace.begin(seconds(0.3)) == "full"
+    assert pace.begin_reading(seconds(0.3)) == "full"
     due_ns = pace.next_ns(seconds(0.3), used_ns)
     assert seconds(0.3) + FINEST_NS < due_ns < seconds(0.4)
-    assert pace.begin(due_ns) == "quick"
+    assert pace.begin_reading(due_ns) == "quick"
     pace.next_ns(due_ns, used_ns + quick_ns)
-    assert pace.begin(seconds(0.7)) == "quick"  # a full one would add to what was used too much
+    assert (
+        pace.begin_reading(seconds(0.7)) == "quick"
+    )  # a full one would add to what was used too much
     # A pause of the whole group is no reading.
     pace = SamplingPace(0, seconds(1), 0)
     assert pace.next_ns(0, 0) == FINEST_NS
-    assert pace.begin(seconds(60)) == "tick"  # stopped by the terminal, and continued
+    assert pace.begin_reading(seconds(60)) == "tick"  # stopped by the terminal, and continued
     assert pace.next_ns(seconds(60), 0) == seconds(60) + seconds(60) // 100
-    assert pace.missed == 59
+    assert pace.missed_ticks == 59
 
 
 def test_a_signal_that_may_not_be_sent_does_not_end_the_profiler(
@@ -413,7 +415,7 @@ def test_a_command_that_ends_while_its_state_is_asked_is_reaped(
     )
     supervisor = Supervisor(pid, SystemClock(), (), lambda: None)
     assert supervisor.wait_until_exit(0)
-    assert supervisor.finish().exit_code == 128 + signal.SIGKILL
+    assert supervisor.reap_all().exit_code == 128 + signal.SIGKILL
 
 
 def test_a_command_whose_signal_another_thread_took_has_ended_at_the_deadline(
@@ -424,7 +426,7 @@ def test_a_command_whose_signal_another_thread_took_has_ended_at_the_deadline(
     monkeypatch.setattr(signal, "sigtimedwait", lambda *_: None)
     supervisor = Supervisor(pid, SystemClock(), (), lambda: None)
     assert supervisor.wait_until_exit(0)
-    assert supervisor.finish().exit_code == 3
+    assert supervisor.reap_all().exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -462,7 +464,7 @@ def test_a_profiler_that_did_not_run_does_not_know_when_the_command_ended(
     supervisor = Supervisor(pid, clock, (), lambda: None)
     supervisor._wait_for_signal(seconds(1))
     assert supervisor.wait_until_exit(seconds(2))
-    assert "".join(delay_warnings(supervisor.finish())) == expected
+    assert "".join(delay_warnings(supervisor.reap_all())) == expected
 
 
 def test_a_stop_of_the_command_that_the_kernel_reports_later_stops_the_profiler_once(
@@ -533,7 +535,7 @@ def test_kernel_memory_that_is_there_between_two_full_samples_only_is_a_bound() 
         own_cgroup=CommandCgroup(), shared_memory=None, clock=Mock(monotonic_ns=lambda: 1)
     )
     reader = CommandReader(prepared, started, Mock())
-    reader._quick_memory = Mock(read=lambda: 5 * _MIB, pids=(), has_changed=True)
+    reader._quick_memory = Mock(estimate_held_bytes=lambda: 5 * _MIB, pids=(), has_changed=True)
     free = iter((1000 * _MIB, 980 * _MIB, 870 * _MIB, 869 * _MIB))
     reader._free_memory = FreeMemory(lambda: next(free))
     growth = iter((116 * _MIB,))
@@ -551,10 +553,10 @@ def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
     plan = Mock(interval_seconds=1, series_points=0, max_history_steps=0)
     sampler = RunSampler(Mock(clock=clock), started, plan, Mock(), 1)
     sampler.command = Mock(processes=(), cpu_ns=0)
-    sampler.command.sample.return_value = Unavailable("no process")
+    sampler.command.read_sample.return_value = Unavailable("no process")
     sampler.command.take_pages_cpu_ns.return_value = 0
-    assert sampler.read(ReapedUsage(), is_tick=False) is None
-    assert sampler.command.sample.call_args.args[0] == START_NS + 65
+    assert sampler.read_everything(ReapedUsage(), is_tick=False) is None
+    assert sampler.command.read_sample.call_args.args[0] == START_NS + 65
     assert (
         present(sampler.details).processes.largest_process_rows() == ()
     )  # no process could be read: no step
@@ -566,20 +568,20 @@ def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> N
     plan = Mock(interval_seconds=1, series_points=0, max_history_steps=0)
     sampler = RunSampler(Mock(clock=Mock(monotonic_ns=lambda: 0)), started, plan, Mock(), 1)
     sampler.command = Mock(processes=(process(),), cpu_ns=0)
-    sampler.command.sample.return_value = Unavailable("no process")
+    sampler.command.read_sample.return_value = Unavailable("no process")
     sampler.command.take_pages_cpu_ns.return_value = 0
-    sampler.read(ReapedUsage(), is_tick=False)
+    sampler.read_everything(ReapedUsage(), is_tick=False)
     details = present(sampler.details)
     details.threads = Mock(
         sees_calls=True, can_peek=True, lookup_cpu_ns=0, peek=Mock(side_effect=KeyError)
     )
     details.looks = LookTimes(0, seconds(1), 0.003, 0.3)
     while not details.looks.is_peek:
-        details.looks.looked(details.looks.due_ns, seconds(0.0029))
+        details.looks.note_look(details.looks.due_ns, seconds(0.0029))
     before_ns = details.looks.due_ns
-    sampler.look(before_ns, [])
+    sampler.look_if_due(before_ns, [])
     assert details.looks.due_ns > before_ns
-    assert "error in the profiler (KeyError)" in details.time.warnings[0]
-    sampler.look(seconds(100), [])
+    assert "error in the profiler (KeyError)" in details.time.defect_warnings[0]
+    sampler.look_if_due(seconds(100), [])
     assert details.threads.peek.call_count == 1
     details.threads.look.assert_not_called()

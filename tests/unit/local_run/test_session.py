@@ -19,8 +19,8 @@ def read(reading: Reading, taken: ContainerSample | None) -> tuple[Mock, Mock]:
     follower = Mock()
     session = Mock(_has_shown=True, _sizes=SIZES)
     session._plan.collectors.sample_followers = (follower,)
-    session._sampler.pace.begin.return_value = reading
-    session._sampler.read.return_value = taken
+    session._sampler.pace.begin_reading.return_value = reading
+    session._sampler.read_everything.return_value = taken
     _Session._read(session, 0)
     return follower, session
 

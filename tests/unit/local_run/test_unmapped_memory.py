@@ -50,7 +50,7 @@ class _PlayedMemory:
         return known(_bytes, self.growth)
 
     def read(self, *, tree: int = _TREE_MIB, shmem: int = 0) -> int:
-        return self.unmapped.read(tree * _MIB, shmem * _MIB, {1}) // _MIB
+        return self.unmapped.unmapped_bytes(tree * _MIB, shmem * _MIB, {1}) // _MIB
 
     @property
     def bound(self) -> int:

@@ -12,7 +12,7 @@ LATER_NS = START_NS + seconds(90)
 
 
 def joined(followed: FollowedContainers, *containers: ContainerMetadata) -> ContainerMetadata:
-    (container,) = followed.join(TaskMetadata(containers=containers)).containers
+    (container,) = followed.add_task(TaskMetadata(containers=containers)).containers
     return container
 
 
@@ -78,8 +78,8 @@ def test_of_two_containers_with_one_name_the_last_one_counts() -> None:
 def test_containers_keep_their_order_and_restarts_of_their_own() -> None:
     followed = FollowedContainers()
     side = ContainerMetadata(name="side", docker_id="s", started_ns=START_NS)
-    followed.join(TaskMetadata(containers=(side, FIRST)))
-    task = followed.join(
+    followed.add_task(TaskMetadata(containers=(side, FIRST)))
+    task = followed.add_task(
         TaskMetadata(containers=(side, replace(FIRST, docker_id="b", started_ns=LATER_NS)))
     )
     assert [(one.name, one.restart_count) for one in task.containers] == [("side", 0), ("batch", 1)]

@@ -29,7 +29,7 @@ class Documents(HttpEndpoint):
 
     def close(self) -> None: ...
 
-    def get(self, path: str, max_seconds: float | None = None) -> bytes:
+    def get_body(self, path: str, max_seconds: float | None = None) -> bytes:
         at = self._played.now_ns // seconds(1)
         if path == "/task/stats":
             return json.dumps({name: self._stats(name, at) for name in ("b", "m")}).encode()

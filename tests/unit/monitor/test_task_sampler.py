@@ -43,7 +43,7 @@ class Endpoint(HttpEndpoint):
     fails_at: frozenset[int] = frozenset()
     task_reads: list[float] = field(default_factory=list)
 
-    def get(self, path: str, _max_seconds: float | None = None) -> bytes | Unavailable:
+    def get_body(self, path: str, _max_seconds: float | None = None) -> bytes | Unavailable:
         now = self.clock.now_ns / 1e9
         has_ended = now >= self.ends_at
         if path == "/task":
@@ -81,7 +81,7 @@ class Watched:
         return RecordPart()
 
     def tick(self) -> bool:
-        refreshed = self.sampler.tick((self.sampler.followed.named("batch"),))
+        refreshed = self.sampler.tick((self.sampler.followed.container_named("batch"),))
         self.clock.advance(1)
         return refreshed
 
@@ -116,7 +116,7 @@ def test_no_refresh_is_skipped_and_each_is_seen_at_the_next_tick(
         first_seen.setdefault(format_ms(START_NS + seconds(refreshed_at(at))), at)
     assert [at for at, _ in watched.sampled] == list(first_seen.values())
     assert [format_ms(read_ns) for _, read_ns in watched.sampled] == list(first_seen)
-    usage = present(watched.sampler.followed.named("batch").usage)
+    usage = present(watched.sampler.followed.container_named("batch").usage)
     assert usage.samples + usage.duplicates == len(answered) == watched.sampler.readings
 
 
@@ -173,15 +173,15 @@ def test_how_often_stats_change_is_found_once_for_each_of_them(
     monkeypatch.setattr(TimeWeightedStatistics, "median", counted)
     for _ in range(100):
         watched.tick()
-    steps = watched.sampler.followed.named("batch").usage.steps_ms
+    steps = watched.sampler.followed.container_named("batch").usage.steps_ms
     assert sum(one is steps for one in medians) <= 2 * 10
 
 
 def test_stats_that_stay_the_same_count_once_the_task_can_be_read() -> None:
     class LateTask(Endpoint):
-        def get(self, path: str, _max_seconds: float | None = None) -> bytes | Unavailable:
+        def get_body(self, path: str, _max_seconds: float | None = None) -> bytes | Unavailable:
             is_early = path == "/task" and not self.clock.now_ns
-            return Unavailable("refused") if is_early else super().get(path)
+            return Unavailable("refused") if is_early else super().get_body(path)
 
     clock = FakeClock()
     watched = Watched(clock, LateTask(clock, lambda _now: 0))

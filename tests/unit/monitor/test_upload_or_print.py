@@ -35,8 +35,8 @@ def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(
     stacks: bytes | None,
 ) -> None:
     parts = Parts()
-    parts.delivery.deliver(b"line", TARGET, 24, stacks)
-    parts.delivery.finish()
+    parts.delivery.start_delivery(b"line", TARGET, 24, stacks)
+    parts.delivery.finish_uploads()
     assert parts.streams.lines == [
         *([] if stacks is None else [(TARGET, stacks)]),
         (TARGET, b"line"),
@@ -62,8 +62,8 @@ def test_a_line_that_arrives_is_not_printed_and_comes_after_the_stacks(
 )
 def test_a_line_that_is_not_delivered_is_printed_with_one_error(parts: Parts, said: str) -> None:
     """A line that is not delivered is printed with one error that gives the reason."""
-    parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
-    parts.delivery.finish()
+    parts.delivery.start_delivery(b"line", TARGET, 24, b"stacks")
+    parts.delivery.finish_uploads()
     assert parts.output.lines == [b"line"]
     (error,) = parts.log.events("error")
     assert said in error
@@ -72,14 +72,14 @@ def test_a_line_that_is_not_delivered_is_printed_with_one_error(parts: Parts, sa
 def test_a_put_that_fails_later_is_printed_when_it_has_failed() -> None:
     parts = Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write.")))
     parts.budget.last_seconds = 3
-    parts.delivery.deliver(b"line", TARGET, 24)
+    parts.delivery.start_delivery(b"line", TARGET, 24)
     parts.delivery.print_failed()
     assert parts.output.lines == []
     assert parts.log.lines == []
     parts.budget.clock.advance(3)
     parts.delivery.print_failed()
     assert parts.output.lines == [b"line"]
-    parts.delivery.finish()
+    parts.delivery.finish_uploads()
     assert len(parts.log.events("error")) == 1
 
 
@@ -94,7 +94,7 @@ def test_without_time_or_a_stream_the_line_is_printed_without_a_call(
     target: LogTarget | DeliveryFailure, seconds: float, said: str
 ) -> None:
     parts = Parts()
-    parts.delivery.deliver(b"line", target, seconds, b"stacks")
+    parts.delivery.start_delivery(b"line", target, seconds, b"stacks")
     assert parts.output.lines == [b"line"]
     assert parts.budget.seconds == []
     (error,) = parts.log.events("error")
@@ -105,7 +105,7 @@ def test_when_even_the_output_is_gone_that_is_logged() -> None:
     parts = Parts()
     for failure in ("is full", "is full", None, None):
         parts.output.failure = failure
-        parts.delivery.print(b"line")
+        parts.delivery.write_line(b"line")
     assert parts.log.events("error") == ["Lines of the monitor are lost: Standard output is full."]
     assert parts.log.events("info") == ["Standard output takes lines again."]
 
@@ -236,8 +236,8 @@ def test_the_chosen_own_stream_is_where_the_log_driver_writes(
     target = batch_streams(container(AWSLOGS), with_monitor(driver), printed, None).report
     assert target == OwnStream(group=group, stream=stream)
     parts = Parts()
-    parts.delivery.deliver(b"line", target, 24)
-    parts.delivery.finish()
+    parts.delivery.start_delivery(b"line", target, 24)
+    parts.delivery.finish_uploads()
     assert parts.output.lines == [b"line"]
     assert parts.streams.lines == []
     assert parts.budget.seconds == []
@@ -248,9 +248,9 @@ def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -
     """A log driver that hangs leaves room for 64 KB: that is for the reports."""
     parts = Parts()
     for line, stacks in ((b"one", b"stacks of one"), (b"two", b"stacks of two")):
-        parts.delivery.deliver(line, OwnStream(group="/ecs/jobs", stream="s"), 24, stacks)
+        parts.delivery.start_delivery(line, OwnStream(group="/ecs/jobs", stream="s"), 24, stacks)
     assert parts.output.lines == [b"one", b"two"]
-    parts.delivery.finish()
+    parts.delivery.finish_uploads()
     assert parts.output.lines == [b"one", b"two", b"stacks of one", b"stacks of two"]
 
 
@@ -270,7 +270,7 @@ def test_a_long_line_is_printed_without_the_commands_over_time() -> None:
     report = Report(time="2026-11-20T03:12:00.000Z", type="task.report", record=record)
     line = encode_line(report, {"failed": 0})
     parts = Parts()
-    parts.delivery.deliver(line, OwnStream(group="/ecs/own", stream="s"), 0)
+    parts.delivery.start_delivery(line, OwnStream(group="/ecs/own", stream="s"), 0)
     (printed,) = parts.output.lines
     assert len(line) > 16 * 1024 > len(printed)
     assert decode(printed).record == replace(

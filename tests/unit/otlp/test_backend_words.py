@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from profiler.otlp.backend_words import quoted_words, words_of_error, words_of_rejection
-from profiler.otlp.otlp_settings import Target, read_targets
+from profiler.otlp.otlp_settings import ExportTarget, read_targets
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json; charset=utf-8"
 BASIC = b64encode(b"elastic:hunter2-password").decode()
 
 
-def target(headers: str, url: str = "http://backend:4318") -> Target:
+def target(headers: str, url: str = "http://backend:4318") -> ExportTarget:
     return read_targets({"OTLP_ENDPOINT": url, "OTLP_HEADERS": headers})["traces"]
 
 
-def sent(one: Target) -> dict[str, str]:
+def sent(one: ExportTarget) -> dict[str, str]:
     return {name.lower(): value for name, value in one.headers}
 
 

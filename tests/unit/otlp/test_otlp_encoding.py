@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from profiler.otlp.otlp_encoding import _SCHEMA, SIGNALS, encode, is_rejection
+from profiler.otlp.otlp_encoding import _SCHEMA, SIGNALS, encode_export_request, is_rejection
 from tests.cases import each_case
 from tests.otlp_schema import REQUESTS, read_protobuf
 
@@ -53,7 +53,7 @@ def test_values_arrive_as_they_are(integer: int, number: float, text: str, truth
     ]
     value = {"arrayValue": {"values": values}}
     message = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": value}]}]}]}
-    read = read_protobuf("logs", encode("logs", message, "http/protobuf"))
+    read = read_protobuf("logs", encode_export_request("logs", message, "http/protobuf"))
     (record,) = read["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     if math.isinf(number):
         values[1] = {"doubleValue": str(number).replace("inf", "Infinity")}

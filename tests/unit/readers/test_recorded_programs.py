@@ -31,7 +31,7 @@ def by_run(folder: Path, files: Mapping[str, str]) -> Used:
         hierarchy=UNIFIED, group="/", folder=str(folder), controllers=frozenset({UNIFIED})
     )
     group = AccountingCgroup(above, "own", counts_cpu=True, counts_memory=True)
-    reading = present(group.memory(group.usage()))
+    reading = present(group.read_memory_parts(group.read_usage_text()))
     group.remove_group(Mock(), Mock())
     return reading.used_bytes, present(reading.mapped_file_bytes)
 
@@ -40,7 +40,7 @@ def by_monitor_beside_processes(folder: Path, files: Mapping[str, str]) -> Used:
     """The group that the sidecar finds through a process."""
     write_files(folder, files)
     group = ContainerCgroup(str(folder), str(folder), is_v1=False)
-    reading = present(present(group.read()).memory)
+    reading = present(present(group.read_counters()).memory)
     group.close()
     return reading.used_bytes, present(reading.mapped_file_bytes)
 

@@ -88,7 +88,7 @@ def test_a_job_has_its_attempts_and_what_it_asks_for(batch: FakeBatch) -> None:
     assert (attempt.started_ms, attempt.stopped_ms) == (NOW_MS, NOW_MS + 60_000)
     (ended,) = attempt.containers
     assert (ended.exit_code, ended.reason) == (137, KILLED)
-    assert read.identity(2) == BatchJob(
+    assert read.batch_job_of_attempt(2) == BatchJob(
         job_id=job["jobId"],
         job_name="orders",
         job_definition="etl",
@@ -130,7 +130,7 @@ def test_an_array_and_its_children(batch: FakeBatch) -> None:
     child = of_event(batch, batch.jobs[f"{parent['jobId']}:2"])
     assert not child.is_array_parent
     assert child.parent_id == parent["jobId"]
-    assert child.identity(1).array_index == 2
+    assert child.batch_job_of_attempt(1).array_index == 2
 
 
 def test_a_job_without_an_attempt_keeps_awss_reason(batch: FakeBatch) -> None:
@@ -234,5 +234,5 @@ def test_a_number_that_aws_never_writes_counts_as_absent(digits: str) -> None:
             }
         )
     )
-    assert read.identity().job_definition == "etl"
-    assert read.identity().job_definition_revision is None
+    assert read.batch_job_of_attempt().job_definition == "etl"
+    assert read.batch_job_of_attempt().job_definition_revision is None

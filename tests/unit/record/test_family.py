@@ -60,7 +60,7 @@ def merged(*families: Family) -> Family:
 
 def answers(family: Family) -> list[object]:
     """Everything that people ask."""
-    said: list[object] = [family.outcomes, family.task_count, family.month, family.successes()]
+    said: list[object] = [family.outcomes, family.task_count, family.month, family.last_successes()]
     for cluster in CLUSTERS:
         said += [family.usual_duration(cluster), family.last_success(cluster)]
     for container in ("batch", "other"):
@@ -110,8 +110,8 @@ def test_families_of_parts_are_the_family_of_all(
 
 def test_only_the_last_successes_are_kept() -> None:
     family = family_of(runs(300))
-    assert [run.task_id for run in family.successes()[:2]] == ["299", "298"]
-    assert len(family.successes()) == LAST_SUCCESSES
+    assert [run.task_id for run in family.last_successes()[:2]] == ["299", "298"]
+    assert len(family.last_successes()) == LAST_SUCCESSES
     assert present(family.usual_duration()).runs == LAST_DURATIONS
     assert present(family.usual_duration()).median_ms == 60_000 * 290.5
     assert family.highest_peak("batch") == HighestPeak(

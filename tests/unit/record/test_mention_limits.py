@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from profiler.cli.styled_text import Line
 from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.page_parts import View, drawn_lines
-from profiler.cli.terminal.time_bar import short_legend, time_lines
+from profiler.cli.terminal.time_bar import short_legend, time_parts
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.cpu_wait import is_long_cpu_wait, notable_cpu_wait_percent
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
@@ -56,7 +56,7 @@ def test_bytes_are_partial_where_the_stats_may_lack_a_twentieth_of_the_run(
 
 def lines_of_time(record: Record, width: int) -> list[Line]:
     return drawn_lines(
-        time_lines(reported_story(record), View(width=width, now_ns=0)),
+        time_parts(reported_story(record), View(width=width, now_ns=0)),
         width,
     )
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly
 from profiler.record.process_rows import (
-    MeasuredProcess,
+    MeasuredProcessRow,
     displayed_process_name,
     is_other_processes,
     measured_killed_rows,
@@ -79,7 +79,7 @@ def test_no_rows_are_above_the_total_and_none_gains(
 def test_a_program_that_is_called_other_has_a_memory() -> None:
     program = Process(name="other", count=1, cpu_seconds=1, max_memory_used_mb=5)
     assert not is_other_processes(program)
-    assert measured_killed_rows([program]) == [MeasuredProcess(program, Exactly(1), Exactly(5))]
+    assert measured_killed_rows([program]) == [MeasuredProcessRow(program, Exactly(1), Exactly(5))]
     (row,) = measured_rows([program], UNKNOWN)
     assert row.cpu_seconds == Exactly(1)
     assert displayed_process_name(program) == "other"

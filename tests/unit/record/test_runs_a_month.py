@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
-from profiler.record.family import Month, MonthBasis, estimated_month, measured_month
+from profiler.record.family import MonthBasis, MonthlyTasks, estimated_month, measured_month
 from profiler.record.record_model import Report
 from profiler.sizing.evidence import Evidence, FamilyRunCollector
 from tests.cases import each_case
@@ -23,7 +23,7 @@ def runs_each(hours: float, count: int) -> Evidence:
     return evidence_of(run_after(number * hours, number) for number in range(count))
 
 
-def month_each(hours: float, count: int, due: float | None, covered_days: float) -> Month:
+def month_each(hours: float, count: int, due: float | None, covered_days: float) -> MonthlyTasks:
     window_ns = round((count - 1) * hours * 3600 * NS_PER_SECOND)
     return estimated_month(count, window_ns, due, covered_days)
 
@@ -88,8 +88,8 @@ def test_all_runs_that_were_read_measure_a_month_where_the_last_ones_do_not() ->
     """Every 15 minutes: 50 runs are half a day, 600 are six."""
     families = FamilyRunCollector(50)
     for number in range(600):
-        families.add(run_after(0.25 * number, number))
-        families.add(run_after(0.25 * number, number))
+        families.add_run(run_after(0.25 * number, number))
+        families.add_run(run_after(0.25 * number, number))
     (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     assert evidence.outcomes.runs == 50

@@ -38,7 +38,7 @@ def runs_of(count: int, **fields: Any) -> list[Run]:
 def older_of(runs: Sequence[Run], whole: int, max_bytes: int = 1_000_000) -> OlderRuns:
     older = OlderRuns(max_bytes)
     for run in runs[whole:]:
-        older.add(priced_run(run, PRICES, None), runs[0].past.started_ns // NS_PER_MS)
+        older.add_run(priced_run(run, PRICES, None), runs[0].past.started_ns // NS_PER_MS)
     return older
 
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, judge_schedules
 from profiler.schedules.remembered_tasks import TaskMemory
 from profiler.schedules.schedule_model import (
-    ClusterTasks,
     DueTime,
+    ReadTasks,
     Schedule,
     StartedTask,
     may_have_started,
@@ -32,7 +32,7 @@ def judge(
     known_since_ns = at(now) - KEPT_NS if known_since is None else at(known_since)
     return judge_schedules(
         schedules if isinstance(schedules, list) else [schedules],
-        {CLUSTER: ClusterTasks(tasks=tasks, read_ns=at(now), known_since_ns=known_since_ns)},
+        {CLUSTER: ReadTasks(tasks=tasks, read_ns=at(now), known_since_ns=known_since_ns)},
         now_ns=at(now),
         since_ns=None if since is None else at(since),
         grace_ns=GRACE * MINUTE,
@@ -367,17 +367,17 @@ def test_a_forgotten_task_of_overlapping_windows_makes_no_later_due_time_missed(
 # What a process remembers of tasks that ECS has forgotten
 
 
-def reading(now: int, *names: str, stopped: int | None = None) -> dict[str, ClusterTasks]:
+def reading(now: int, *names: str, stopped: int | None = None) -> dict[str, ReadTasks]:
     stopped_ns = None if stopped is None else stopped * MINUTE
     tasks = tuple(
         StartedTask(arn=name, family="etl", created_ns=0, stopped_ns=stopped_ns) for name in names
     )
     return {
-        "jobs": ClusterTasks(tasks=tasks, read_ns=now * MINUTE, known_since_ns=(now - 60) * MINUTE)
+        "jobs": ReadTasks(tasks=tasks, read_ns=now * MINUTE, known_since_ns=(now - 60) * MINUTE)
     }
 
 
-def names(clusters: dict[str, ClusterTasks]) -> set[str]:
+def names(clusters: dict[str, ReadTasks]) -> set[str]:
     return {task.arn for task in clusters["jobs"].tasks or ()}
 
 
@@ -386,8 +386,8 @@ def test_a_stopped_task_is_remembered_until_a_gap_of_an_hour(
     now: int, remembered: set[str], since: int
 ) -> None:
     memory = TaskMemory()
-    memory.add(reading(100, "a", stopped=99))
-    seen = memory.add(reading(now, "b"))
+    memory.remember_tasks(reading(100, "a", stopped=99))
+    seen = memory.remember_tasks(reading(now, "b"))
     assert names(seen) == remembered
     assert seen["jobs"].known_since_ns == since * MINUTE
 
@@ -395,14 +395,14 @@ def test_a_stopped_task_is_remembered_until_a_gap_of_an_hour(
 def test_a_task_is_known_as_it_was_read_last() -> None:
     """A task is known as it was read last and a reading that failed does not empty the memory."""
     memory = TaskMemory()
-    memory.add(reading(90, "a"))
-    (seen,) = memory.add(reading(100, "a", stopped=99))["jobs"].tasks or ()
+    memory.remember_tasks(reading(90, "a"))
+    (seen,) = memory.remember_tasks(reading(100, "a", stopped=99))["jobs"].tasks or ()
     assert seen.stopped_ns == 99 * MINUTE
-    failed = {"jobs": ClusterTasks(problem="Throttled.")}
-    assert memory.add(failed) == failed
-    assert names(memory.add(reading(110, "b"))) == {"a", "b"}
+    failed = {"jobs": ReadTasks(problem="Throttled.")}
+    assert memory.remember_tasks(failed) == failed
+    assert names(memory.remember_tasks(reading(110, "b"))) == {"a", "b"}
     for now in range(150, 4000, 50):
-        known = memory.add(reading(now, f"{now}", stopped=now))
+        known = memory.remember_tasks(reading(now, f"{now}", stopped=now))
     assert known["jobs"].known_since_ns == (now - 2880) * MINUTE  # the memory ends after two days
     assert len(names(known)) == 2880 // 50 + 1
 
@@ -448,11 +448,13 @@ def test_the_rate_of_a_rule_does_not_begin_with_an_execution_of_somebody() -> No
 def test_a_cluster_that_is_gone_once_more_may_have_had_tasks_since_the_last_reading() -> None:
     """The time at which it was first gone, at 0, is older than its second life."""
 
-    def gone(now: float, since: float) -> ClusterTasks:
-        return ClusterTasks(tasks=(), read_ns=at(now), known_since_ns=at(since), is_gone=True)
+    def gone(now: float, since: float) -> ReadTasks:
+        return ReadTasks(tasks=(), read_ns=at(now), known_since_ns=at(since), is_gone=True)
 
     memory = TaskMemory()
-    alive = ClusterTasks(tasks=(task(60, 70),), read_ns=at(90), known_since_ns=at(60))
+    alive = ReadTasks(tasks=(task(60, 70),), read_ns=at(90), known_since_ns=at(60))
     readings = [gone(0, 0), gone(5, 0), alive, gone(95, 0), gone(100, 0)]
-    since = [memory.add({CLUSTER: reading})[CLUSTER].known_since_ns for reading in readings]
+    since = [
+        memory.remember_tasks({CLUSTER: reading})[CLUSTER].known_since_ns for reading in readings
+    ]
     assert since == [at(minutes) for minutes in (0, 0, 60, 95, 95)]

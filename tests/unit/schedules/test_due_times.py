@@ -14,8 +14,8 @@ from hypothesis.strategies import DrawFn
 from profiler.core.timestamps import format_ms, parse_ns
 from profiler.schedules.due_times import (
     ScheduleExpressionError,
-    are_times_known,
     due_times,
+    has_known_anchor,
     last_due,
     next_due,
     overlap_clause,
@@ -279,7 +279,7 @@ def test_a_rate_counts_from_its_start_else_from_its_creation(
     of = schedule(
         f"rate({value} {unit[0]}{'' if value == 1 else 's'})", "America/New_York", **dates
     )
-    assert are_times_known(of)
+    assert has_known_anchor(of)
     assert list(due_times(of, in_ns(since), in_ns(until))) == expected
     if expected:
         assert last_due(of, in_ns(until) - 1) == expected[-1]
@@ -288,8 +288,8 @@ def test_a_rate_counts_from_its_start_else_from_its_creation(
 
 def test_the_due_times_of_a_rate_without_start_and_creation_are_unknown() -> None:
     of = schedule("rate(5 minutes)", kind="rule")
-    assert not are_times_known(of)
-    assert are_times_known(schedule("cron(0 0 * * ? *)", kind="rule"))
+    assert not has_known_anchor(of)
+    assert has_known_anchor(schedule("cron(0 0 * * ? *)", kind="rule"))
     assert times(of, "2026-01-01T00:00", "2026-02-01T00:00") == []
     assert next_due(of, 0) is None
     assert last_due(of, 10**18) is None

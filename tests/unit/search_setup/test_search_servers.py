@@ -78,7 +78,9 @@ def test_the_region_is_the_one_in_the_address() -> None:
     assert signing_region("https://a1.us-east-2.aoss-fips.amazonaws.com") == "us-east-2"
     assert signing_region("https://search.example.com") is None
     signature = AwsSignature(Session("key", "secret").get_credentials(), "eu-west-1", "aoss")
-    headers = signature.sign("POST", "https://a1.eu-west-1.aoss.amazonaws.com/_search", "{}")
+    headers = signature.signed_headers(
+        "POST", "https://a1.eu-west-1.aoss.amazonaws.com/_search", "{}"
+    )
     assert headers["X-Amz-Content-SHA256"] == sha256(b"{}").hexdigest()
     assert "x-amz-content-sha256" in headers["Authorization"]
 

@@ -448,7 +448,7 @@ def test_of_a_family_on_fargate_and_on_ec2_the_runs_on_fargate_are_priced(
     assert found.evidence.outcomes.runs == len(mixed)
     families = FamilyRunCollector(10)
     for one in mixed:
-        families.add(one)
+        families.add_run(one)
     assert [read.tasks for read in families.tasks_read_by_row().values()] == [15]
     needy = advice([*mixed, billed(0, 600, peak_mb=1900, launch_type="EC2", task_id="needy")])
     assert (needy.choice.size.memory_mb or 0) > (alone.choice.size.memory_mb or 0)
@@ -457,12 +457,12 @@ def test_of_a_family_on_fargate_and_on_ec2_the_runs_on_fargate_are_priced(
 def test_a_family_with_hundreds_of_runs_elsewhere_keeps_the_month_of_fargate() -> None:
     families = FamilyRunCollector(10)
     for number in range(400):
-        families.add(billed(number, 600, launch_type="FARGATE" if number % 8 else "EC2"))
+        families.add_run(billed(number, 600, launch_type="FARGATE" if number % 8 else "EC2"))
     (read,) = families.tasks_read_by_row().values()
     assert read.tasks == 350
     only_ec2 = FamilyRunCollector(10)
     for number in range(400):
-        only_ec2.add(billed(number, 600, launch_type="EC2"))
+        only_ec2.add_run(billed(number, 600, launch_type="EC2"))
     assert [of.tasks for of in only_ec2.tasks_read_by_row().values()] == [400]
 
 

@@ -19,7 +19,7 @@ from profiler.record.record_model import (
 )
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_as_json
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import oom_size_mb, run_facts_of
@@ -341,7 +341,9 @@ def test_what_stands_out_is_said() -> None:
     ],
 )
 def test_without_prices_no_more_vcpus_are_recommended(prices: PriceOverrides) -> None:
-    found = advise_on_size(evidence_of([report(n, p95=0.2) for n in range(20)]), Policy(), prices)
+    found = advise_on_size(
+        evidence_of([report(n, p95=0.2) for n in range(20)]), SizePolicy(), prices
+    )
     assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=512)
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aws_account.resize_plan import _seen_memory
+from profiler.aws_account.resize_plan import _seen_memory_of_containers
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.record.record_model import Metrics, Report, TaskSize
-from profiler.sizing.choose_size import Policy, memory_margin_of
+from profiler.sizing.choose_size import SizePolicy, memory_margin_of
 from tests.family_windows import window_of
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice, reasons, size
@@ -91,14 +91,14 @@ def test_no_definition_asks_for_more_than_the_advice(
             )
         )
     evidence = evidence_of(reports)
-    margin = memory_margin_of(evidence, Policy())
+    margin = memory_margin_of(evidence, SizePolicy())
     field = "memoryReservation" if is_reserved else "memory"
     containers = [
         {"name": "batch", "image": "etl", field: batch_limit_mb or 2000},
         {"name": "proxy", "image": "proxy", field: proxy_limit_mb or 2000},
         {"name": MONITOR_NAME, "image": "task-profiler:1", **_LIMITS},
     ]
-    seen = _seen_memory(window_of(reports), TaskSize(vcpu=1, memory_mb=2048), margin)
+    seen = _seen_memory_of_containers(window_of(reports), TaskSize(vcpu=1, memory_mb=2048), margin)
     asked_mb = seen.task_mb({"containerDefinitions": containers})
     # Each is rounded up, and Docker starts none with less than 6 MB.
     rounding_mb = 6 * len(containers)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Report
 from profiler.sizing.advice import Advice, advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.engine_lines import engine_config_lines
 from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -78,9 +78,9 @@ def advices(*reports: Sequence[Report]) -> list[Advice]:
     families = FamilyRunCollector(jobs_by="name")
     for of_jobs in reports:
         for one in of_jobs:
-            families.add(one)
+            families.add_run(one)
     return [
-        advise_on_size(evidence, Policy(), PriceOverrides())
+        advise_on_size(evidence, SizePolicy(), PriceOverrides())
         for evidence in families.evidence_by_row().values()
         if evidence is not None
     ]

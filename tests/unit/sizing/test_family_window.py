@@ -12,7 +12,7 @@ from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import TaskSize
 from profiler.sizing.family_window import OLDER_REVISIONS, REVISIONS, FamilyWindow, WindowSpan
-from profiler.sizing.resize_policy import Resize
+from profiler.sizing.resize_policy import ResizeDecision
 from profiler.sizing.run_counts import RunCounts
 from profiler.sizing.run_facts import RunFacts, run_facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS
@@ -60,7 +60,7 @@ facts = st.builds(
 runs_of_family = st.lists(facts, min_size=1, max_size=60, unique_by=lambda run: run.container_key)
 
 
-def decided(runs: list[RunFacts], revision: SizedRevision = FIRST) -> Resize:
+def decided(runs: list[RunFacts], revision: SizedRevision = FIRST) -> ResizeDecision:
     return decision_on(window_of_runs(runs, days=35, now_ns=START_NS + 61 * NS_PER_DAY), revision)
 
 

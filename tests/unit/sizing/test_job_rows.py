@@ -48,7 +48,7 @@ def rows(reports: Iterable[Report], jobs_by: JobsBy | None = None) -> Mapping[st
     """The runs of each row by its label."""
     families = FamilyRunCollector(jobs_by=jobs_by)
     for one in reports:
-        families.add(one)
+        families.add_run(one)
     evidence = families.evidence_by_row()
     labels = family_labels(evidence.keys())
     assert families.tasks_read_by_row().keys() == evidence.keys()

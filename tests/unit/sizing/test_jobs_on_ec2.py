@@ -13,7 +13,7 @@ from profiler.record.record_model import NOTHING_VISIBLE, UNKNOWN_COST, Gpu, Rec
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.sizing.advice import Advice
-from profiler.sizing.choose_size import Policy, recommend_size
+from profiler.sizing.choose_size import SizePolicy, recommend_size
 from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.instance_memory import smallest_instance_for
 from profiler.sizing.prices import PriceOverrides, cost_of
@@ -188,11 +188,11 @@ def test_a_run_killed_for_memory_is_known_by_its_reason_whatever_its_exit_code(
     failed = jobs(peak_mb=3_000, size=(4, 4_096), status="failure", exit_code=exit_code)
     families = FamilyRunCollector()
     for one in failed:
-        families.add(one, outcome=outcome_of(one.record, end))
+        families.add_run(one, outcome=outcome_of(one.record, end))
     (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     assert evidence.outcomes.out_of_memory == 30
-    decision = recommend_size(evidence, Policy(), PriceOverrides())
+    decision = recommend_size(evidence, SizePolicy(), PriceOverrides())
     assert (decision.size.memory_mb or 0) > 4_096
 
 
@@ -217,7 +217,7 @@ def test_a_report_of_the_wrapper_has_the_size_that_the_job_asked_for() -> None:
     assert "The jobs asked for 4 vCPU and used 14.6 vCPU" in "\n".join(found.reasons)
     families = FamilyRunCollector(jobs_by="name")
     for one in runs:
-        families.add(one)
+        families.add_run(one)
     (row,) = families.evidence_by_row()
     assert row.distinguishing_text == "4 vCPU, 16 GB"
     # Another task on the instance has no such size.

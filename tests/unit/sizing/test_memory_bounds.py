@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.aws_account.resize_plan import _seen_memory
+from profiler.aws_account.resize_plan import _seen_memory_of_containers
 from profiler.record.record_model import AverageAndMaximum, Metrics, Report, TaskSize
 from profiler.record.task_needs import bound_memory_mb
 from profiler.sizing.memory_margin import UNKNOWN_MARGIN
@@ -77,7 +77,9 @@ def test_resize_leaves_the_size_and_the_containers_limit() -> None:
     decision = decision_on(window, revision)
     assert decision.action == "none"
     assert decision.reason == f"the size fits: {HELD}"
-    assert _seen_memory(window, revision.size, UNKNOWN_MARGIN).held_mb == {"batch": 2 * GB}
+    assert _seen_memory_of_containers(window, revision.size, UNKNOWN_MARGIN).held_mb == {
+        "batch": 2 * GB
+    }
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.record.record_model import PeakSource, Report, Sampling, TaskSize
-from profiler.sizing.choose_size import Policy, memory_margin_of
+from profiler.sizing.choose_size import SizePolicy, memory_margin_of
 from profiler.sizing.memory_margin import (
     EACH_SECOND_PERCENT,
     KERNEL_PERCENT,
@@ -237,7 +237,9 @@ def test_resize_and_recommend_take_the_same_margin(peaks_mb: list[float]) -> Non
     runs = [kernels(number, peak_mb) for number, peak_mb in enumerate(peaks_mb)]
     evidence = evidence_at_size(window_of(runs), TaskSize(vcpu=1, memory_mb=2048))
     assert evidence is not None
-    assert memory_margin_of(evidence, Policy()) == memory_margin_of(evidence_of(runs), Policy())
+    assert memory_margin_of(evidence, SizePolicy()) == memory_margin_of(
+        evidence_of(runs), SizePolicy()
+    )
 
 
 def test_after_a_change_of_size_the_runs_at_the_old_one_say_how_much_the_family_differs() -> None:
@@ -247,7 +249,7 @@ def test_after_a_change_of_size_the_runs_at_the_old_one_say_how_much_the_family_
     evidence = evidence_at_size(window_of([*before, *since]), TaskSize(vcpu=0.25, memory_mb=1024))
     assert evidence is not None
     assert evidence.needs.spread == NeedSpread(largest_mb=970, median_mb=960, runs=45)
-    assert memory_margin_of(evidence, Policy()).percent == KERNEL_PERCENT
+    assert memory_margin_of(evidence, SizePolicy()).percent == KERNEL_PERCENT
     assert evidence.needs.required_memory_mb == 960
 
 
@@ -332,6 +334,6 @@ def test_a_killed_run_does_not_show_what_it_needed(
     evidence = evidence_of(of_runs)
     assert evidence.needs.spread == spread_of_runs
     assert spread_of_window_needs(window_of(of_runs)) == spread_of_runs
-    margin = memory_margin_of(evidence, Policy())
+    margin = memory_margin_of(evidence, SizePolicy())
     assert margin.percent == pytest.approx(percent)
     assert margin.why == why

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.record_model import Report, TaskSize
-from profiler.sizing.resize_policy import Resize
+from profiler.sizing.resize_policy import ResizeDecision
 from profiler.sizing.sized_revision import SizeBefore, SizedRevision, parse_size_before_tag
 from tests.cases import each_case
 from tests.fakes import START_NS
@@ -47,13 +47,13 @@ def at_new(count: int, **more: Any) -> list[Report]:
     return runs(count, "2", start=30, size=NEW, **more)
 
 
-def decision(reports: Iterable[Report], revision: SizedRevision, **policy: Any) -> Resize:
+def decision(reports: Iterable[Report], revision: SizedRevision, **policy: Any) -> ResizeDecision:
     return decision_on(window_of(reports), revision, **policy)
 
 
 def resized(
     *own: Report, before: Iterable[Report] = (), old: SizeBefore = FROM_OLD, size: TaskSize = NEW
-) -> Resize:
+) -> ResizeDecision:
     revision = SizedRevision(revision="2", size=size, resized_from=old)
     return decision([*(before or runs(30)), *own], revision)
 

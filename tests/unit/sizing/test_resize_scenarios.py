@@ -8,9 +8,14 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
-from profiler.sizing.resize_policy import Resize
+from profiler.sizing.resize_policy import ResizeDecision
 from profiler.sizing.run_facts import run_facts_of
-from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
+from profiler.sizing.sized_revision import (
+    FamilyCircumstances,
+    SizeBefore,
+    SizedRevision,
+    TargetOverride,
+)
 from profiler.sizing.sizing_rules import RULES
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, decision_on, window_of, window_of_runs
@@ -58,16 +63,16 @@ def runs(
 def decide(
     reports: Sequence[Report],
     of: SizedRevision | None = None,
-    circumstances: Circumstances = NOWHERE,
+    circumstances: FamilyCircumstances = NOWHERE,
     *,
     days: int = 35,
     **policy: Any,
-) -> Resize:
+) -> ResizeDecision:
     window = window_of(reports, days=days)
     return decision_on(window, revision() if of is None else of, circumstances, **policy)
 
 
-def assert_resized(decision: Resize, size: tuple[float, float] = NEW) -> None:
+def assert_resized(decision: ResizeDecision, size: tuple[float, float] = NEW) -> None:
     assert decision.action == "resize", decision.reason
     assert decision.size == task_size(size)
 
@@ -392,7 +397,7 @@ def test_runs_that_nobody_vouches_for_are_counted_and_change_nothing() -> None:
 
 # --- the account --------------------------------------------------------------------------------
 
-QUARTER_HOUR = Circumstances(intervals_ms=dict.fromkeys(range(24), 15 * 60_000))
+QUARTER_HOUR = FamilyCircumstances(intervals_ms=dict.fromkeys(range(24), 15 * 60_000))
 SLOWER = {"slowdown_at_vcpu": slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2)), "duration_ms": 780_000}
 
 
@@ -407,7 +412,7 @@ def test_a_job_of_13_minutes_every_15_is_not_made_to_overlap_itself() -> None:
     assert_resized(found, OLD)
     assert found.reason.startswith(f"saves 15 %; {overlap}")
     assert_resized(decide(tight), (0.5, 1024))
-    hourly = Circumstances(intervals_ms=dict.fromkeys(range(24), 3_600_000))
+    hourly = FamilyCircumstances(intervals_ms=dict.fromkeys(range(24), 3_600_000))
     assert_resized(decide(tight, None, hourly), (0.5, 1024))
 
 
@@ -431,7 +436,7 @@ def test_the_longest_run_at_a_due_time_decides_whether_runs_overlap() -> None:
     assert_resized(decide(short, None, QUARTER_HOUR), (0.5, 1024))
     night = START_NS // NS_PER_HOUR + 4
     by_hour = dict.fromkeys(range(24), 15 * 60_000) | {night % 24: 3_600_000}
-    spaced = Circumstances(intervals_ms=by_hour)
+    spaced = FamilyCircumstances(intervals_ms=by_hour)
     assert_resized(decide([*short, *nights], None, spaced), (0.5, 1024))
     no_slower = runs(20, start=4.01 / 24, metrics={"duration_ms": 14 * 60_000})
     assert_resized(decide(no_slower, None, QUARTER_HOUR))
@@ -453,50 +458,53 @@ def test_a_slower_run_that_overlaps_the_next_one_puts_the_old_size_back() -> Non
 
 def test_a_size_that_a_schedule_s_override_does_not_fit_is_not_taken() -> None:
     memory = TargetOverride(target="the schedule nightly", memory_mb=4096)
-    found = decide(runs(35), None, Circumstances(overrides=(memory,)))
+    found = decide(runs(35), None, FamilyCircumstances(overrides=(memory,)))
     assert "the schedule nightly overrides sizes" in found.reason
     assert found.size != task_size(NEW)
     container = TargetOverride(target="the rule nightly", least_memory_mb=1800)
-    found = decide(runs(35), None, Circumstances(overrides=(container,)))
+    found = decide(runs(35), None, FamilyCircumstances(overrides=(container,)))
     assert found.action == "none" or (present(found.size).memory_mb or 0) >= 1800
     assert "the rule nightly overrides sizes" in found.reason
     whole = TargetOverride(target="the schedule nightly", vcpu=4, memory_mb=8192)
-    assert_resized(decide(runs(35), None, Circumstances(overrides=(whole,))))
+    assert_resized(decide(runs(35), None, FamilyCircumstances(overrides=(whole,))))
 
 
 @pytest.mark.parametrize(
     ("circumstances", "reason"),
     [
-        (Circumstances(off_tag="task-profiler:resize"), "its tag task-profiler:resize is off"),
-        (Circumstances(is_service=True), "a service runs it"),
         (
-            Circumstances(stack="jobs"),
+            FamilyCircumstances(off_tag="task-profiler:resize"),
+            "its tag task-profiler:resize is off",
+        ),
+        (FamilyCircumstances(is_service=True), "a service runs it"),
+        (
+            FamilyCircumstances(stack="jobs"),
             (
                 "the stack jobs of CloudFormation owns it: set 0.25 vCPU, 512 MB in its template, or let "
                 "it read a file of sizes (--write-sizes)"
             ),
         ),
         (
-            Circumstances(operating_system="WINDOWS_SERVER_2022_CORE"),
+            FamilyCircumstances(operating_system="WINDOWS_SERVER_2022_CORE"),
             "it is for WINDOWS_SERVER_2022_CORE, which is not measured",
         ),
     ],
 )
 def test_what_others_decide_is_left_alone_with_the_size_that_would_be_better(
-    circumstances: Circumstances, reason: str
+    circumstances: FamilyCircumstances, reason: str
 ) -> None:
     found = decide(runs(35), None, circumstances)
     assert found.action == "none"
     assert found.reason == reason
     assert found.size == task_size(NEW)
     assert found.saving_usd_per_month is None
-    assert_resized(decide(runs(35), None, Circumstances(operating_system="LINUX")))
+    assert_resized(decide(runs(35), None, FamilyCircumstances(operating_system="LINUX")))
 
 
 def test_what_the_command_registered_is_put_back_whoever_owns_it() -> None:
     killed = [*runs(30), *runs(1, revision=2, start=31, size=NEW, **KILLED)]
-    assert decide(killed, resized(), Circumstances(stack="jobs")).action == "revert"
-    off = Circumstances(off_tag="task-profiler:resize")
+    assert decide(killed, resized(), FamilyCircumstances(stack="jobs")).action == "revert"
+    off = FamilyCircumstances(off_tag="task-profiler:resize")
     assert decide(killed, resized(), off).action == "none"
     assert_resized(decide(runs(35)))
 
@@ -514,7 +522,7 @@ def test_outside_fargate_a_size_is_only_a_reservation(launch_type: str, place: s
 
 def test_a_starter_that_passes_a_revision_is_named_after_20_runs() -> None:
     registered = revision(NEW, 2, registered_ns=START_NS)
-    starters = Circumstances(starters=("AWS Step Functions",))
+    starters = FamilyCircumstances(starters=("AWS Step Functions",))
     found = decide(runs(25, start=0.5), registered, starters)
     assert found.reason == (
         "25 runs since its registration had an older revision, started by AWS Step Functions: "
@@ -560,7 +568,7 @@ def test_a_size_that_a_schedules_override_does_not_fit_is_refused() -> None:
     small = (0.25, 2048)
     killed = [*runs(3, size=small), *runs(1, start=3, size=small, **KILLED)]
     override = TargetOverride(target="the schedule nightly", vcpu=0.25)
-    found = decide(killed, revision(small), Circumstances(overrides=(override,)))
+    found = decide(killed, revision(small), FamilyCircumstances(overrides=(override,)))
     assert found.action == "none"
     assert found.reason.startswith("the schedule nightly overrides sizes")
     assert_resized(decide(killed, revision(small)), (0.5, 3072))

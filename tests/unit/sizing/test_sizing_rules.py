@@ -15,13 +15,18 @@ import profiler
 from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
 from profiler.sizing.advice import Advice, advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ResizeCase, resize_case
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_facts import run_facts_of
-from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
+from profiler.sizing.sized_revision import (
+    FamilyCircumstances,
+    SizeBefore,
+    SizedRevision,
+    TargetOverride,
+)
 from profiler.sizing.sizing_rules import (
     RULES,
     Precondition,
@@ -64,7 +69,7 @@ class Example:
         self,
         reports: Iterable[Report],
         revision: SizedRevision = FIRST,
-        circumstances: Circumstances = NOWHERE,
+        circumstances: FamilyCircumstances = NOWHERE,
         *,
         contradicted: int = 0,
         **policy: Any,
@@ -93,7 +98,7 @@ class Example:
         """``recommend``'s."""
         facts = [run_facts_of(made) for made in self.reports]
         evidence = evidence_of_runs(facts[-1].family, facts)
-        return advise_on_size(present(evidence), Policy(), PriceOverrides())
+        return advise_on_size(present(evidence), SizePolicy(), PriceOverrides())
 
     @property
     def advising(self) -> Rule:
@@ -124,14 +129,16 @@ LARGE = SizedRevision(revision="1", size=TaskSize(vcpu=4, memory_mb=7000))
 ON_INSTANCES = runs(30, size=present(LARGE.size), **JOB)
 ACTS: Mapping[str, Example] = {
     "_why_windows_is_left": Example(
-        runs(30), FIRST, Circumstances(operating_system="WINDOWS_SERVER_2022")
+        runs(30), FIRST, FamilyCircumstances(operating_system="WINDOWS_SERVER_2022")
     ),
-    "_why_switched_off": Example(runs(30), FIRST, Circumstances(off_tag="task-profiler:resize")),
-    "_why_service_is_left": Example(runs(30), FIRST, Circumstances(is_service=True)),
-    "_why_left_to_others": Example(runs(30), FIRST, Circumstances(left_to="it is on EKS")),
-    "_why_stack_owns_it": Example(runs(30), FIRST, Circumstances(stack="jobs")),
+    "_why_switched_off": Example(
+        runs(30), FIRST, FamilyCircumstances(off_tag="task-profiler:resize")
+    ),
+    "_why_service_is_left": Example(runs(30), FIRST, FamilyCircumstances(is_service=True)),
+    "_why_left_to_others": Example(runs(30), FIRST, FamilyCircumstances(left_to="it is on EKS")),
+    "_why_stack_owns_it": Example(runs(30), FIRST, FamilyCircumstances(stack="jobs")),
     "_why_runs_are_missing": Example(
-        runs(30), FIRST, Circumstances(missing_runs="half are missing")
+        runs(30), FIRST, FamilyCircumstances(missing_runs="half are missing")
     ),
     "_why_account_contradicts": Example(runs(30), contradicted=1),
     "_why_not_on_fargate": Example(runs(30, launch_type="EC2")),
@@ -140,7 +147,7 @@ ACTS: Mapping[str, Example] = {
     ),
     "_why_no_run": Example(runs(30), SizedRevision(revision="2", size=OLD)),
     "_why_size_is_overridden": Example(
-        [*ON_INSTANCES, *runs(40, start=30, **JOB)], LARGE, Circumstances(is_job=True)
+        [*ON_INSTANCES, *runs(40, start=30, **JOB)], LARGE, FamilyCircumstances(is_job=True)
     ),
     "_why_size_has_no_effect": Example(runs(30), SMALL),
     "_why_not_measured": Example(runs(30, peak_mb=None, p95=None)),
@@ -169,14 +176,14 @@ ACTS: Mapping[str, Example] = {
     "_why_larger_is_refused": Example(
         runs(30, peak_mb=2000),
         FIRST,
-        Circumstances(overrides=(NEVER_STARTS,)),
+        FamilyCircumstances(overrides=(NEVER_STARTS,)),
     ),
     "_why_change_went_badly": Example(
         [*runs(30, size=NEW, peak_mb=300), *runs(10, 2, start=30, peak_mb=1950, **FAILED)],
         SizedRevision(revision="2", size=OLD, resized_from=SizeBefore(revision="1", size=NEW)),
         min_saving_percent=100,
     ),
-    "_asks_for_less_reason": Example(ON_INSTANCES, LARGE, Circumstances(is_job=True)),
+    "_asks_for_less_reason": Example(ON_INSTANCES, LARGE, FamilyCircumstances(is_job=True)),
     "_saving_of_smaller_reason": Example(runs(30)),
     "_limit_too_small_reason": Example(
         runs(30, peak_mb=1700, p95=0.9), SizedRevision(revision="1", size=OLD, killed_limit=LIMIT)
@@ -187,7 +194,9 @@ ACTS: Mapping[str, Example] = {
     "_why_too_small_soon": Example(growing(30)),
     "_fits_reason": Example(runs(30, peak_mb=1700, p95=0.9)),
     "_why_too_few_days": Example(runs(9), min_runs=5),
-    "_why_smaller_is_refused": Example(runs(30), FIRST, Circumstances(overrides=(NEVER_STARTS,))),
+    "_why_smaller_is_refused": Example(
+        runs(30), FIRST, FamilyCircumstances(overrides=(NEVER_STARTS,))
+    ),
     "_why_size_failed_before": Example(
         runs(90, 3, start=31),
         SizedRevision(
@@ -239,7 +248,7 @@ def test_only_a_row_about_others_leaves_the_schedules_alone_too() -> None:
         act = example.act
         of_others = isinstance(act, Precondition) and act.is_decided_by_others
         assert is_decided_by_others(example.case) == of_others, name
-    owned = Example([*runs(30), *KILL_AT_NEW], RESIZED, Circumstances(stack="jobs"))
+    owned = Example([*runs(30), *KILL_AT_NEW], RESIZED, FamilyCircumstances(stack="jobs"))
     assert is_decided_by_others(owned.case)
 
 
@@ -259,9 +268,9 @@ def test_a_row_acts_or_advises() -> None:
         assert rule.action is not None or rule.verdict is not None
 
 
-@pytest.mark.parametrize("kind", [Circumstances, SizedRevision])
+@pytest.mark.parametrize("kind", [FamilyCircumstances, SizedRevision])
 def test_what_a_row_asks_of_an_account_is_said_by_one(
-    kind: type[Circumstances | SizedRevision],
+    kind: type[FamilyCircumstances | SizedRevision],
 ) -> None:
     """A field that nothing sets is a row that never applies."""
     given = set[str]()

@@ -22,7 +22,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.advice import Advice, advise_on_size
-from profiler.sizing.choose_size import Policy
+from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
@@ -320,7 +320,7 @@ def test_a_rare_batch_has_a_part_of_a_run_in_a_month(days: float, text: str) -> 
     evidence = of_window(evidence_of([measured()]), 5, round(days * DAY_NS))
     (monthly,) = re.findall(
         r"a month at (\S+ runs?)\b",
-        " ".join(advise_on_size(evidence, Policy(), PriceOverrides()).reasons),
+        " ".join(advise_on_size(evidence, SizePolicy(), PriceOverrides()).reasons),
     )
     assert monthly == text
 
@@ -353,7 +353,7 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
 
     # The record of a run has no reason about options of the command.
     evidence = evidence_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)])
-    brief = "\n".join(advise_on_size(evidence, Policy(), PriceOverrides()).brief_reasons)
+    brief = "\n".join(advise_on_size(evidence, SizePolicy(), PriceOverrides()).brief_reasons)
     assert "--" not in brief
     assert "For 60 % of the time" in brief
 

@@ -92,8 +92,8 @@ def test_a_statement_is_about_what_it_names_or_does_not_name(
     """A statement is about what it names or about all that it does not name. A variable of a
     principal can have any value.
     """
-    is_named = permissions.concerns(statement, "logs:PutLogEvents")
-    assert (permissions.covers(statement, FIRST) if is_named else "no") == is_about
+    is_named = permissions.is_about_action(statement, "logs:PutLogEvents")
+    assert (permissions.covers_resource(statement, FIRST) if is_named else "no") == is_about
 
 
 STREAMS = f"{FIRST[:-1]}log-stream:ecs/batch/*"
@@ -121,14 +121,14 @@ STREAMS = f"{FIRST[:-1]}log-stream:ecs/batch/*"
     ],
 )
 def test_a_refused_part_of_the_streams_is_unknown(statement: dict[str, Any], is_about: str) -> None:
-    assert permissions.covers(statement, STREAMS) == is_about
+    assert permissions.covers_resource(statement, STREAMS) == is_about
 
 
 def test_a_deny_on_something_else_does_not_refuse_an_action_without_a_resource() -> None:
     """Such as ``ecr:GetAuthorizationToken``."""
     statement = {"Effect": "Deny", "Action": "*", "Resource": "arn:aws:s3:::secret/*"}
-    assert permissions.covers(statement, "*") == "no"
-    assert permissions.covers({**statement, "Resource": "*"}, "*") == "yes"
+    assert permissions.covers_resource(statement, "*") == "no"
+    assert permissions.covers_resource({**statement, "Resource": "*"}, "*") == "yes"
 
 
 @given(st.text("ab/*", max_size=3), st.text("ab/*?", max_size=4))

@@ -32,7 +32,7 @@ MEMBERS = st.dictionaries(
 def test_what_is_read_is_written_and_its_form_is_stable(members: dict[str, Any]) -> None:
     read = read_sizes(json.dumps(members).encode(), "sizes.json")
     assert read.members == members
-    assert read_sizes(read.content, "sizes.json").content == read.content
+    assert read_sizes(read.file_content, "sizes.json").file_content == read.file_content
 
 
 @given(MEMBERS)

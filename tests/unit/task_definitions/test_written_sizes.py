@@ -65,7 +65,7 @@ IN_JSON = """
 
 
 def hints(found: WrittenSize) -> list[str]:
-    return list(found.hints(SIZED))
+    return list(found.edit_hints(SIZED))
 
 
 def test_a_job_definition_in_terraform_is_told_how_it_gets_sizes() -> None:

@@ -13,7 +13,7 @@ from kibana.run_panels import GPU, NEURON
 from profiler.core.ecs_terms import VCPU_SIZES
 from tools import example_documents
 from tools.example_fleet import FLEET, MORNING
-from tools.panel_searches import fields_of, query
+from tools.panel_searches import fields_of, kql_query
 
 _DAYS = 7
 _PANELS = [part for board in (GPU, NEURON) for part in board.panels if isinstance(part, Panel)]
@@ -63,7 +63,7 @@ def matches(document: dict[str, Any], asked: dict[str, Any]) -> bool:
 
 
 def found_by(panel: Panel) -> list[dict[str, Any]]:
-    asked = query(panel.condition)
+    asked = kql_query(panel.condition)
     return [
         fields
         for index, fields in made_up_documents()

@@ -22,8 +22,8 @@ from tests.documentation import ROOT, pages
 from tools.coverage_floors import violated_floors
 from tools.example_fleet import FLEET, MORNING
 from tools.fleet_record import RunProfile
-from tools.fleet_record import report as run_report
-from tools.release import CHECKSUMS, ReleaseError, run, write_checksums
+from tools.fleet_record import generate_report as run_report
+from tools.release import CHECKSUMS, ReleaseError, run_and_read, write_checksums
 from tools.site_hooks import BrokenLinkError, indent_lists, link_to_repository
 from tools.terminal_picture import (
     FOLDER,
@@ -142,7 +142,7 @@ def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
 
 def test_a_failed_command_is_named_with_its_output(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match=r"^sh -c echo no; exit 3 failed in .*:\nno\n$"):
-        run("sh", "-c", "echo no; exit 3", folder=tmp_path)
+        run_and_read("sh", "-c", "echo no; exit 3", folder=tmp_path)
 
 
 def html(markdown: str) -> str:

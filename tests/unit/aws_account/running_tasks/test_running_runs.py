@@ -96,9 +96,9 @@ def test_notices_have_the_text_of_their_line() -> None:
             ("stuck", MESSAGE),
             ("memory", MESSAGE),
         }
-        assert run.interval.vcpu_used != NOT_MEASURED
+        assert run.newest_interval.vcpu_used != NOT_MEASURED
     (only_notice,) = runs_of(notice_text(line)).current_runs(NOW_NS)
-    assert only_notice.interval == Interval()
+    assert only_notice.newest_interval == Interval()
     assert only_notice.silent_ms is None
 
 
@@ -120,7 +120,7 @@ def test_ecs_says_which_tasks_run_and_the_lines_what_they_use() -> None:
     assert gone.is_running is False
     assert gone.report.record.status == "stopped"
     assert left.report == other
-    assert gone.interval == line.record.interval
+    assert gone.newest_interval == line.record.interval
     assert len(runs.current_runs(NOW_NS, (other,))) == 1
 
 

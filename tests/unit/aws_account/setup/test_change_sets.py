@@ -11,8 +11,8 @@ from botocore.session import Session
 
 from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.setup.change_sets import (
-    Change,
     CloudFormationEvent,
+    ResourceChange,
     StackChanger,
     StillRunningError,
     remaining_resource_lines,
@@ -63,8 +63,10 @@ def test_a_change_set_is_read_page_by_page() -> None:
     prepared = changes.create_change_set(URL, parameters, {"team": "data"}, is_new=False)
     assert prepared is not None
     assert prepared.changes == (
-        Change(action="Add", resource="A", type="AWS::SQS::Queue"),
-        Change(action="Modify", resource="B", type="AWS::SQS::Queue", replacement="Conditional"),
+        ResourceChange(action="Add", resource="A", type="AWS::SQS::Queue"),
+        ResourceChange(
+            action="Modify", resource="B", type="AWS::SQS::Queue", replacement="Conditional"
+        ),
     )
     (asked,) = aws.calls("CreateChangeSet")
     assert asked["ChangeSetType"] == "UPDATE"

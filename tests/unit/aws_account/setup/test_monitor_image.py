@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiler.aws_account.setup.monitor_image import DockerProgram
-from profiler.cli.interruption import Stopped, signals_end_command
+from profiler.cli.interruption import StoppedBySignal, signals_end_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_docker import FakeDocker
 
@@ -117,7 +117,7 @@ def test_the_end_by_sigterm_leaves_no_password(tmp_path: Path) -> None:
             folders.append(Path(signed_in._environment["DOCKER_CONFIG"]))
             signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(Stopped), signals_end_command():
+    with pytest.raises(StoppedBySignal), signals_end_command():
         end()
     assert not folders[0].exists()
     assert signal.getsignal(signal.SIGTERM) == before

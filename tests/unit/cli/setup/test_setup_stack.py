@@ -28,9 +28,9 @@ def test_a_template_that_the_cluster_rejects_ends_the_deployment(
             TaskProfilerError,
             match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)",
         ):
-            search.install("task", "month")
+            search.install_templates("task", "month")
         cluster.rejects_with = 403
-        search.install("task", "month")
+        search.install_templates("task", "month")
     assert (
         "The index templates are not installed; run task-profiler kibana import"
         in capsys.readouterr().err
@@ -40,7 +40,7 @@ def test_a_template_that_the_cluster_rejects_ends_the_deployment(
 def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     search = ForwarderCluster("http://127.0.0.1:9", requests.Session())
     assert search.engine is None
-    search.install("task", "month")
+    search.install_templates("task", "month")
     out, said = capsys.readouterr()
     assert out == ""
     assert (
@@ -56,7 +56,8 @@ def test_a_secret_may_come_from_a_file_or_from_standard_input(
     """A file of Windows is read without its byte order mark."""
     requests: list[DeploymentRequest] = []
     monkeypatch.setattr(
-        "profiler.cli.setup.deployment_output.deploy", lambda *given, **_: requests.append(given[0])
+        "profiler.cli.setup.deployment_output.deploy_forwarder",
+        lambda *given, **_: requests.append(given[0]),
     )
     (tmp_path / "webhook").write_text("https://hooks.slack.com/a\n")
     (tmp_path / "user").write_bytes(b"\xef\xbb\xbfbob:a b\r\n")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.cli.terminal.end_page import (
     MAX_LINES,
     EndView,
-    end_lines,
+    end_page_lines,
     one_line_end,
     printed_summary,
 )
@@ -119,7 +119,7 @@ def shown(
     history: Sequence[str] | None = (),
 ) -> list[str]:
     view = EndView(width=width, now_ns=NOW_NS, max_lines=max_lines, history=history)
-    return texts(end_lines(report, () if other is None else (other,) * 5, view))
+    return texts(end_page_lines(report, () if other is None else (other,) * 5, view))
 
 
 def test_the_end_of_a_run() -> None:
@@ -596,7 +596,7 @@ def test_a_run_on_neuron_cores_without_their_curve_names_them_beside_its_verdict
 
     def head(series: Series | None) -> str:
         report = replace(one, record=replace(one.record, series=series))
-        return texts(end_lines(report, (), view))[0]
+        return texts(end_page_lines(report, (), view))[0]
 
     assert "2 NeuronCores 45 %, 6.8 GB of 16 GB" in head(without)
     assert "2 NeuronCores 45 %, 6.8 GB of 16 GB" in head(None)
@@ -613,7 +613,7 @@ def test_gpus_and_neuron_cores_of_one_run_are_both_beside_its_verdict() -> None:
     def head(series: Series | None, width: int = 200) -> str:
         record = replace(cores.record, gpus=gpus.record.gpus, series=series)
         view = EndView(width=width, now_ns=NOW_NS)
-        return texts(end_lines(replace(cores, record=record), (), view))[0]
+        return texts(end_page_lines(replace(cores, record=record), (), view))[0]
 
     assert "GPUs" in head(None)
     assert "2 NeuronCores 45 %, 6.8 GB of 16 GB" in head(None)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.cli.terminal.page_parts import View, drawn_lines
-from profiler.cli.terminal.time_bar import time_lines
+from profiler.cli.terminal.time_bar import time_parts
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import Metrics
 from tests.documentation import ROOT
@@ -22,7 +22,7 @@ INDENT = 11
 def shown(width: int = 80, **record: Any) -> list[str]:
     shown_record = waiting(**record).record
     view = View(width=width, now_ns=0)
-    return texts(drawn_lines(time_lines(reported_story(shown_record), view), width))
+    return texts(drawn_lines(time_parts(reported_story(shown_record), view), width))
 
 
 def bar(times: TimeBreakdown, width: int = 111) -> dict[str, int]:

@@ -30,7 +30,7 @@ def test_processes_and_stacks_are_collected_only_if_they_are_enabled_and_neuron_
         stacks="on",
         scope="instance",
     )
-    found = MonitorProcess(settings, Mock()).collectors(None, gpus_of=lambda _: None)
+    found = MonitorProcess(settings, Mock()).make_collectors(None, gpus_of=lambda _: None)
     assert [type(collector).__name__ for collector in found] == [
         "SwapWarning",
         "OutputWarning",
@@ -54,7 +54,7 @@ def test_collectors_that_take_long_to_import_cost_no_tick() -> None:
         yield SwapWarning(lambda: None)
 
     with patch.object(process, "clock", clock):
-        ticker = process.shared_parts(imported()).ticker
+        ticker = process.make_shared_parts(imported()).ticker
     assert ticker.seconds_to_next(clock.monotonic_ns()) == 1
     assert ticker.missed == 0
 
@@ -62,7 +62,7 @@ def test_collectors_that_take_long_to_import_cost_no_tick() -> None:
 def test_uploads_share_one_client_of_a_region_for_ten_minutes() -> None:
     clock, made = FakeClock(), Mock(side_effect=lambda *_: object())
     with patch.object(build_instance, "connect_logs_client", made):
-        connect = build_instance._shared_clients(clock)
+        connect = build_instance._share_clients(clock)
         clients: list[Any] = [connect(region, print) for region in ("eu-west-1", "eu-west-1", None)]
         clock.advance(601)
         clients.append(connect("eu-west-1", print))

@@ -39,7 +39,7 @@ from tests.values import present
 def record_of(*documents: object, period_seconds: int = 1, restarts: int = 0) -> Neuron:
     usage = NeuronUsage(period_seconds)
     for document in documents:
-        usage.add(decoded(document))
+        usage.add_report(decoded(document))
     return present(usage.neuron_so_far(restarts))
 
 
@@ -185,7 +185,7 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
     }
     usage = NeuronUsage(1)
     for document in (report(owner, other), report(owner, silent)):
-        usage.add(decoded(document))
+        usage.add_report(decoded(document))
     record, latest = present(usage.neuron_so_far(0)), present(usage.latest())
     assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [
         (100.0, 100.0),
@@ -218,7 +218,7 @@ def test_memory_errors_are_those_since_the_first_report(counts: list[int], error
 def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
     usage = NeuronUsage(1)
     assert usage.latest() is None
-    usage.add(decoded(report(runtime({0: 80}, {0: 100}, completed=10), ecc={0: (1, 0)})))
+    usage.add_report(decoded(report(runtime({0: 80}, {0: 100}, completed=10), ecc={0: (1, 0)})))
     last = report(
         runtime(
             {0: 30, 1: 0}, {0: 40, 1: 0}, completed=1, total_latency=percentiles(0.1, 0.2, 0.3)
@@ -231,7 +231,7 @@ def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
         ),
         ecc={0: (3, 0)},
     )
-    usage.add(decoded(last))
+    usage.add_report(decoded(last))
     latest = usage.latest()
     assert latest == LiveNeuron(
         reports=2,
@@ -249,8 +249,8 @@ def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
 
 def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
     usage = NeuronUsage(1)
-    usage.add(decoded(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
-    usage.add(decoded(report()))
+    usage.add_report(decoded(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
+    usage.add_report(decoded(report()))
     for expected in (AverageAndMaximum(avg=50, max=80), NO_READINGS):
         readings = DeviceReadings()
         usage.take_readings("", readings)
@@ -340,7 +340,7 @@ def test_a_core_with_an_impossible_category_has_no_smaller_memory() -> None:
     breakdown = process["neuron_runtime_used_bytes"]["usage_breakdown"]
     breakdown["neuroncore_memory_usage"]["0"]["tensors"] = -1
     usage = NeuronUsage(1)
-    usage.add(decoded(document))
+    usage.add_report(decoded(document))
     latest = present(usage.latest())
     assert latest.core_memory_bytes == {1: 200 * MIB}
     assert latest.device_memory_bytes == 304 * MIB

@@ -209,7 +209,7 @@ def test_a_part_of_another_type_costs_itself_alone(path: str, wrong: object) -> 
     assert replace(found, runtimes=usual.runtimes, impossible=0) == usual
     # What the process used is not told by the other one.
     usage = NeuronUsage(1)
-    usage.add(found)
+    usage.add_report(found)
     taken = usage.neuron_so_far(0)
     cores = [core.utilization_percent.max for core in taken.cores]
     is_use = path.startswith("neuroncore_counters")
@@ -225,7 +225,7 @@ def test_a_process_without_a_report_leaves_the_use_of_the_cores_open(wrong: obje
     found = decoded(document)
     assert [process.problem for process in found.runtimes] == ["", "its report is malformed"]
     usage = NeuronUsage(1)
-    usage.add(found)
+    usage.add_report(found)
     assert usage.neuron_so_far(0).cores == ()
 
 
@@ -299,7 +299,7 @@ def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(
         parsed = decode_report(json.dumps(document).encode())
         assert isinstance(parsed, NeuronReport | Unavailable)
         if isinstance(parsed, NeuronReport):
-            usage.add(parsed)
+            usage.add_report(parsed)
     record = usage.neuron_so_far(restarts=0)
     for number in numbers(json.loads(msgspec.json.encode(record))):
         assert math.isfinite(number)

@@ -59,7 +59,7 @@ class CollectedGpus:
 
     def ticks(self, count: int) -> None:
         for _ in range(count):
-            self.collector.tick()
+            self.collector.take_reading()
             self.clock.advance(1)
 
     def warnings(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def test_the_slow_counters_are_read_every_minute_and_on_request(gpus: int) -> No
     fakes.ticks(121)
     at = [second for second, counters in enumerate(source.counters_read) if counters]
     assert at == [0, 60, 120]
-    fakes.collector.tick(is_complete=True)
+    fakes.collector.take_reading(is_complete=True)
     assert source.counters_read[-1]
 
 
@@ -114,14 +114,14 @@ def test_what_was_read_before_the_start_of_a_batch_is_not_its_own() -> None:
 def test_known_gpus_of_the_batch_have_no_scope() -> None:
     """Known GPUs of the batch have no scope and advice and uuids without a GPU are reported."""
     fakes = CollectedGpus(ScriptedSource(reading("GPU-a", "GPU-b")))
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     record = fakes.record()
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-a", "GPU-b"]
     assert record.gpu_scope == "instance"
     assert record.recommendation == NO_RECOMMENDATION
     assert present(record.sampling).sources == ("nvml",)
     fakes = CollectedGpus(ScriptedSource(reading("GPU-a", "GPU-b")), scope=GpuScope(("GPU-b",)))
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     record = fakes.record(replace(RECORD, status="success", metrics=Metrics(duration_ms=10_000)))
     assert [gpu.uuid for gpu in record.gpus] == ["GPU-b"]
     assert record.gpu_scope is None
@@ -129,7 +129,7 @@ def test_known_gpus_of_the_batch_have_no_scope() -> None:
         "one moment of a second does not show that it was unused"
     )
     fakes = CollectedGpus(ScriptedSource(reading("GPU-a")), scope=GpuScope(("GPU-zz",)))
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     assert fakes.record().gpus == ()
     assert any("TASK_PROFILER_GPU_UUIDS" in warning for warning in fakes.warnings())
 
@@ -152,7 +152,7 @@ def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: l
         NvmlSource(lambda: nvml.binding, FakeClock()), scope=GpuScope((), lambda _: value)
     )
     fakes.collector.on_batch_started(BATCH)
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     record = fakes.record()
     assert [gpu.uuid for gpu in record.gpus] == uuids
     assert record.gpu_scope == (None if value else "instance")
@@ -180,7 +180,7 @@ def gpu_of(
     for values in (seconds_of_values[0], *seconds_of_values):
         for name, value in values.items():
             setattr(gpu, name, value)
-        collector.tick()
+        collector.take_reading()
         clock.advance(1)
     run = replace(RECORD, metrics=Metrics(duration_ms=1000 * len(seconds_of_values)))
     record = with_collected(run, (collector,), BATCH.followed_id)
@@ -282,11 +282,11 @@ def test_a_machine_without_a_gpu_is_silent_and_an_unreadable_gpu_is_noted() -> N
     """A machine without a GPU is silent and a GPU that cannot be read is noted in the record alone."""
     source = ScriptedSource(Unavailable("fake error 999"))
     fakes = CollectedGpus(source)
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     assert fakes.warnings() == ("There is a GPU that cannot be read: fake error 999.",)
     source.is_driver_missing = True
     fakes = CollectedGpus(source)
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     assert fakes.record() == RECORD
     assert fakes.log.lines == []
     assert fakes.collector.startup_error is None
@@ -324,7 +324,7 @@ def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_a
         "NVML could not be read since 2025-11-20T00:53:21.000Z, and the GPUs' numbers end there: "
         "Driver/library version mismatch (NVML error 18)."
     )
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     assert fakes.warnings() == ()
     assert len(fakes.log.events("warning")) == 1
     assert len(fakes.log.events("info")) == 1
@@ -364,11 +364,11 @@ def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() ->
         seconds(1),
         is_required=False,
     )
-    collector.tick()
+    collector.take_reading()
     nvml.show(gpus[0])
     nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
     for _ in range(3):
-        collector.tick()
+        collector.take_reading()
         clock.advance(1)
     assert fakes.warnings() == (
         "GPU 1 (GPU-b) was lost by its driver at 2025-11-20T00:53:21.000Z.",
@@ -393,7 +393,7 @@ def start_hanging(fakes: CollectedGpus, source: ScriptedSource) -> None:
 def test_a_driver_that_hangs_is_reported_until_it_answers_and_delays_nothing() -> None:
     source = ScriptedSource(reading("GPU-a"))
     fakes = CollectedGpus(source)
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     start_hanging(fakes, source)
     assert fakes.warnings() == ()
     fakes.clock.advance(35)
@@ -429,7 +429,7 @@ def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
 def test_a_final_reading_has_all_counters_and_stopping_closes_the_source() -> None:
     source = ScriptedSource(reading("GPU-a"))
     fakes = CollectedGpus(source)
-    fakes.collector.tick()
+    fakes.collector.take_reading()
     fakes.collector.start()
     fakes.collector.final_reading(LIMIT_SECONDS)
     assert any(source.counters_read[1:])
@@ -498,20 +498,20 @@ def test_live_readings_have_the_gpus_of_all() -> None:
         return GpuSelection(selectors=frozenset(uuids), is_known=True, is_assigned=is_assigned)
 
     scope = GpuScope((), ask)
-    scope.discover(BATCH)
+    scope.discover_selection(BATCH)
     assert (
         scope.selection_for(BATCH.followed_id, WHOLE)
         == scope.selection_for_all(WHOLE)
         == GpuSelection()
     )
     answers["b" * 64] = "GPU-a,GPU-b"
-    scope.discover(BATCH)
-    scope.discover(BATCH)
+    scope.discover_selection(BATCH)
+    scope.discover_selection(BATCH)
     own = known("GPU-a", "GPU-b", is_assigned=True)
     assert scope.selection_for(BATCH.followed_id, WHOLE) == own
     assert scope.selection_for("another", WHOLE) == GpuSelection()
     assert len(asked) == 2
-    scope.discover(replace(BATCH, docker_id="c"))  # of another task
+    scope.discover_selection(replace(BATCH, docker_id="c"))  # of another task
     of_both = known("GPU-a", "GPU-b", "GPU-c", is_assigned=True)
     assert scope.selection_for_all(WHOLE) == of_both
     of_a_person = known("GPU-x", is_assigned=True)

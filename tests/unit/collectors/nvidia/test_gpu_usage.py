@@ -7,7 +7,7 @@ import pytest
 
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.collectors.nvidia.gpu_owners import Descendants, NoOwners, Owns
-from profiler.collectors.nvidia.gpu_usage import GpuUsage, LatestGpu, gpu_idle
+from profiler.collectors.nvidia.gpu_usage import GpuSoFar, GpuUsage, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import (
     ENERGY,
@@ -40,16 +40,18 @@ OTHER = GpuFacts(uuid="GPU-b", index=1)
 def at_each_second(*samples: GpuSample) -> GpuUsage:
     usage = GpuUsage(seconds(1))
     for second, sample in enumerate(samples):
-        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS + seconds(second))
+        usage.add_reading(
+            DriverReading(samples=(sample,)), seconds(second), START_NS + seconds(second)
+        )
     return usage
 
 
 def only(usage: GpuUsage) -> Gpu:
-    (found,) = usage.gpus(None)
+    (found,) = usage.gpus_of_run(None)
     return found.gpu
 
 
-def live(usage: GpuUsage) -> tuple[LatestGpu, ...]:
+def live(usage: GpuUsage) -> tuple[GpuSoFar, ...]:
     return usage.latest(GpuSelection(is_known=True, is_assigned=True), with_mps=False)
 
 
@@ -63,7 +65,7 @@ def add_both(
     """Add a reading of two GPUs."""
     other = GpuSample(facts=OTHER, utilization_percent=other_percent)
     samples = (reading(utilization_percent=first_percent), other)
-    usage.add(DriverReading(samples=samples), seconds(second), START_NS)
+    usage.add_reading(DriverReading(samples=samples), seconds(second), START_NS)
 
 
 def test_a_worked_example() -> None:
@@ -135,7 +137,7 @@ def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed(
     assert latest.totals == {"pcie_rx_bytes": 1500, "nvlink_tx_bytes": 5}
     assert latest.sample.sm_active_percent == 90
     for second, percent in ((4, 90), (34, None)):
-        usage.add(
+        usage.add_reading(
             DriverReading(samples=(reading(utilization_percent=1.0),)), seconds(second), START_NS
         )
         assert live(usage)[0].sample.sm_active_percent == percent
@@ -146,7 +148,7 @@ def idle_of(
 ) -> tuple[float | None, float | None]:
     usage = at_each_second(*(reading(utilization_percent=percent) for percent in percents))
     usage.begin_run("batch", 0)
-    (found,) = usage.gpus(None, "batch", duration_ms)
+    (found,) = usage.gpus_of_run(None, "batch", duration_ms)
     return found.gpu.idle_seconds, found.gpu.idle_percent
 
 
@@ -162,7 +164,7 @@ def test_idle_time_is_what_the_readings_leave_of_the_time_before_them() -> None:
     usage = GpuUsage(seconds(1))
     for second, span in ((0, 0), (1, 1), (100, 2)):
         sample = reading(utilization_percent=0.0, kernel_percent=0.0, gpm_ns=seconds(span))
-        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
+        usage.add_reading(DriverReading(samples=(sample,)), seconds(second), START_NS)
     (latest,) = live(usage)
     assert (latest.idle_seconds, latest.known_seconds) == (3, 3)
 
@@ -171,13 +173,13 @@ def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
     """The monitor runs for 60 s before the batch starts, which it notices 8 s later."""
     usage = at_each_second(*(reading(utilization_percent=0.0) for _ in range(61)))
     for second in range(61, 71):
-        usage.add(
+        usage.add_reading(
             DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS
         )
         if second == 68:
             usage.begin_run("batch", seconds(60))
     usage.begin_run("batch", seconds(70))
-    assert [one.gpu.idle_seconds for one in usage.gpus(None, "batch", 10_000)] == [10]
+    assert [one.gpu.idle_seconds for one in usage.gpus_of_run(None, "batch", 10_000)] == [10]
     # Prometheus has no mark for an estimate.
     assert [gpu.idle_seconds for gpu in live(usage)] == [None]
 
@@ -205,11 +207,11 @@ def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
             counters={ENERGY: millijoules} if second % 30 == 0 else {},
         )
         errors = tuple(Xid("GPU-a", xids[second]) for _ in range(second in xids))
-        usage.add(DriverReading(samples=(sample,), xids=errors), seconds(second), START_NS)
+        usage.add_reading(DriverReading(samples=(sample,), xids=errors), seconds(second), START_NS)
         if second == 1003:
             usage.begin_run("second", seconds(1000))
             usage.forget("first")
-    (found,) = usage.gpus(None, "second", 60_000, seconds(1060))
+    (found,) = usage.gpus_of_run(None, "second", 60_000, seconds(1060))
     gpu = found.gpu
     assert gpu.utilization_percent == Distribution(avg=10, p50=10, p95=10, p99=10, max=10)
     assert present(gpu.memory_used_mb).max == 1024
@@ -223,7 +225,7 @@ def test_the_numbers_of_a_run_are_those_between_its_start_and_its_end() -> None:
 def test_a_run_without_a_reading_has_no_numbers() -> None:
     usage = at_each_second(*(reading(utilization_percent=50.0) for _ in range(60)))
     usage.begin_run("batch", seconds(59.2))
-    (found,) = usage.gpus(None, "batch", 500, seconds(59.7))
+    (found,) = usage.gpus_of_run(None, "batch", 500, seconds(59.7))
     gpu = found.gpu
     assert gpu.uuid == "GPU-a"
     assert gpu.utilization_percent == NOT_MEASURED
@@ -303,34 +305,41 @@ def test_xids_are_kept_once_each() -> None:
     """Xids are kept once each and those without a GPU and a lost GPU are noted."""
     usage = at_each_second(reading(utilization_percent=70.0))
     for code in (31, 43, 31):
-        usage.add(DriverReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
-    usage.add(DriverReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS)
+        usage.add_reading(DriverReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
+    usage.add_reading(
+        DriverReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS
+    )
     assert only(usage).xids == (31, 43)
     unidentified = "A GPU that could not be identified had the driver errors (Xid) 79."
-    assert usage.notes() == (unidentified,)
+    assert usage.gap_and_error_sentences() == (unidentified,)
     for second in (9, 99):
-        usage.add(DriverReading(lost=(FACTS,)), seconds(second), START_NS + seconds(second - 9))
+        usage.add_reading(
+            DriverReading(lost=(FACTS,)), seconds(second), START_NS + seconds(second - 9)
+        )
     assert only(usage).utilization_percent != NOT_MEASURED
-    assert usage.notes() == (
+    assert usage.gap_and_error_sentences() == (
         "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",
         unidentified,
     )
     for second in (100, 101):
         back = DriverReading(samples=(reading(utilization_percent=70.0),))
-        usage.add(back, seconds(second), START_NS + seconds(second - 9))
-    assert usage.notes()[0] == (
+        usage.add_reading(back, seconds(second), START_NS + seconds(second - 9))
+    assert usage.gap_and_error_sentences()[0] == (
         "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z. "
         "It answered again at 2025-11-20T00:54:51.000Z."
     )
-    usage.add(DriverReading(lost=(FACTS,)), seconds(102), START_NS + seconds(102))
-    assert usage.notes()[0] == "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z."
+    usage.add_reading(DriverReading(lost=(FACTS,)), seconds(102), START_NS + seconds(102))
+    assert (
+        usage.gap_and_error_sentences()[0]
+        == "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z."
+    )
 
 
 @pytest.mark.parametrize("sees_all", [True, False])
 def test_a_process_that_ends_while_it_is_looked_up_stops_no_quick_list(*, sees_all: bool) -> None:
     """In a container, an id may be another container's, and no list ever tells."""
     usage = GpuUsage(seconds(1), Descendants(1, lambda _pid: None, sees_all=sees_all))
-    usage.add(DriverReading(samples=(reading(),)), seconds(0), START_NS)
+    usage.add_reading(DriverReading(samples=(reading(),)), seconds(0), START_NS)
     usage.begin_run("", seconds(0))
     assert usage.may_match
     ended = reading(processes=(GpuProcess(4711, MIB),), memory_used_bytes=MIB)
@@ -399,7 +408,7 @@ def test_recent_readings_are_those_of_the_selected_gpus() -> None:
     other = GpuSample(facts=OTHER, utilization_percent=99.0, memory_used_bytes=5000)
     for second, percent in enumerate((10.0, 30.0)):
         first = reading(utilization_percent=percent, memory_used_bytes=int(percent))
-        usage.add(DriverReading(samples=(first, other)), seconds(second), START_NS)
+        usage.add_reading(DriverReading(samples=(first, other)), seconds(second), START_NS)
     found = taken(usage, {"GPU-a"})
     assert (
         found.gpu_percent.average_and_maximum()
@@ -410,11 +419,13 @@ def test_recent_readings_are_those_of_the_selected_gpus() -> None:
     nothing = taken(usage)
     assert nothing.gpu_percent.average_and_maximum() == NO_READINGS
     assert nothing.gpus_memory_bytes is None
-    usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
+    usage.add_reading(
+        DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS
+    )
     again = taken(usage)
     assert again.gpu_percent.average_and_maximum() == AverageAndMaximum(avg=99, max=99)
     assert again.gpus_memory_bytes == 5100
-    usage.add(DriverReading(samples=(other,)), seconds(4), START_NS)
+    usage.add_reading(DriverReading(samples=(other,)), seconds(4), START_NS)
     assert taken(usage).gpus_memory_bytes == 5000
 
 
@@ -444,7 +455,9 @@ def test_nothing_waits_for_a_lost_gpu_or_for_one_whose_use_the_driver_does_not_s
     add_both(usage, 2, 5, None)
     add_both(usage, 3, 5, None)
     assert usage.known_until_ns() == seconds(3)
-    usage.add(DriverReading(samples=(GpuSample(facts=OTHER),), lost=(FACTS,)), seconds(9), START_NS)
+    usage.add_reading(
+        DriverReading(samples=(GpuSample(facts=OTHER),), lost=(FACTS,)), seconds(9), START_NS
+    )
     assert usage.known_until_ns() == seconds(9)
 
 

@@ -21,13 +21,13 @@ def work_of(length: float, *windows: tuple[float, float]) -> GpuWork:
         end_ns = seconds((index + 1) * LENGTH)
         percent = percents.get(index, 0.0)
         used_ns = percent / 100 * (end_ns - start_ns)
-        work.add(start_ns, end_ns, used_ns, within=(start_ns, end_ns), percent=percent)
+        work.add_window(start_ns, end_ns, used_ns, within=(start_ns, end_ns), percent=percent)
     return work
 
 
 def parts(work: GpuWork, length: float) -> tuple[float, ...]:
     """Seconds: the first and the last work, and the idle time before, between and after."""
-    found = present(work.limits(seconds(length)))
+    found = present(work.work_limits_until(seconds(length)))
     return tuple(
         round(value / NS_PER_SECOND, 2)
         for value in (
@@ -82,11 +82,13 @@ def test_the_pieces_of_a_long_run_are_of_a_bounded_number() -> None:
         for number in range(count):
             start_ns = round(seconds(40) * 1.07**number)
             end_ns = start_ns + seconds(LENGTH)
-            work.add(start_ns, end_ns, end_ns - start_ns, within=(start_ns, end_ns), percent=100)
+            work.add_window(
+                start_ns, end_ns, end_ns - start_ns, within=(start_ns, end_ns), percent=100
+            )
         sizes.append(len(pickle.dumps(work)))
     assert sizes[1] < 1.5 * sizes[0]
 
 
 def test_without_work_there_are_no_limits() -> None:
-    assert work_of(5).limits(seconds(5)) is None
-    assert work_of(5, (2, 1)).limits(seconds(5)) is not None, "weak work alone is work"
+    assert work_of(5).work_limits_until(seconds(5)) is None
+    assert work_of(5, (2, 1)).work_limits_until(seconds(5)) is not None, "weak work alone is work"

@@ -47,7 +47,7 @@ class Machine:
         self.source = NvmlSource(lambda: self.nvml.binding, self.clock)
 
     def read(self, *, counters: bool = False) -> DriverReading:
-        reading = self.source.read(counters=counters)
+        reading = self.source.read_all_gpus(counters=counters)
         assert isinstance(reading, DriverReading), reading
         return reading
 
@@ -56,7 +56,7 @@ class Machine:
         return sample
 
     def refused(self) -> str:
-        reading = self.source.read(counters=False)
+        reading = self.source.read_all_gpus(counters=False)
         assert isinstance(reading, Unavailable)
         return reading.reason
 
@@ -268,7 +268,7 @@ def test_a_driver_that_is_being_loaded_is_looked_for_ever_more_rarely() -> None:
     machine.nvml.fail("nvmlInit", *[18] * 7)
     seen = []
     for second in range(95):
-        if isinstance(machine.source.read(counters=False), DriverReading):
+        if isinstance(machine.source.read_all_gpus(counters=False), DriverReading):
             seen.append(second)
         machine.clock.advance(1)
     assert machine.nvml.calls["nvmlInit"] == 1 + 7 + 1
@@ -279,7 +279,7 @@ def test_a_driver_that_only_starts_is_not_started_each_second() -> None:
     machine = Machine(FakeGpu())
     machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1, always=True)
     for _ in range(180):
-        machine.source.read(counters=False)
+        machine.source.read_all_gpus(counters=False)
         machine.clock.advance(1)
     assert machine.nvml.starts <= 12
 
@@ -307,7 +307,7 @@ def test_a_gpu_that_answers_nothing_three_times_is_started_anew() -> None:
     machine.clock.advance(60)
     for function in (*FIELDS, "nvmlDeviceGetMemoryInfo_v2"):
         machine.nvml.fail(function, 999, always=True)
-    answers = [machine.source.read(counters=False) for _ in range(6)]
+    answers = [machine.source.read_all_gpus(counters=False) for _ in range(6)]
     assert isinstance(answers[2], Unavailable)
     assert machine.nvml.starts == 2
     machine.clock.advance(29)
@@ -432,8 +432,8 @@ def test_a_sample_that_the_driver_gives_again_counts_once() -> None:
         nvmlDeviceGetSamples=lambda *_: (2, kept),
     )
     samples = DriverSamples(driver, None, clock)
-    assert [one.percent for one in samples.read(is_complete=True) or ()] == [50, 60]
-    assert samples.read(is_complete=True) == ()
+    assert [one.percent for one in samples.read_new_windows(is_complete=True) or ()] == [50, 60]
+    assert samples.read_new_windows(is_complete=True) == ()
 
 
 @pytest.mark.parametrize("back", [30, 3600])
@@ -663,13 +663,13 @@ def test_no_sequence_of_errors_ends_the_reading(script: list[tuple[str, int | No
         machine.nvml.fail(function, value)
     for _ in range(20):
         machine.clock.advance(31)
-        answer = machine.source.read(counters=True)
+        answer = machine.source.read_all_gpus(counters=True)
         assert isinstance(answer, DriverReading | Unavailable)
     machine.nvml.clear_failures()
     machine.clock.advance(61)
-    machine.source.read(counters=True)
+    machine.source.read_all_gpus(counters=True)
     machine.clock.advance(31)
-    machine.source.read(counters=True)
+    machine.source.read_all_gpus(counters=True)
     assert {sample.facts.uuid for sample in machine.read().samples} == {"GPU-0", "GPU-1"}
 
 
@@ -687,7 +687,7 @@ def test_without_the_binding_the_reason_names_the_package() -> None:
     answer = load_binding(missing)
     assert answer == Unavailable(NOT_INSTALLED)
     source = NvmlSource(lambda: load_binding(missing), FakeClock())
-    assert source.read(counters=False) == Unavailable(NOT_INSTALLED)
+    assert source.read_all_gpus(counters=False) == Unavailable(NOT_INSTALLED)
     assert source.permanently_unavailable
     assert not source.is_driver_missing
     assert load_binding(missing, has_driver=False) == Unavailable("no NVIDIA driver was found")

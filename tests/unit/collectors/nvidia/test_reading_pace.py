@@ -54,7 +54,7 @@ def test_a_call_is_rare_if_it_is_usually_slow(took_ms: tuple[float, ...], due_ms
     began_ns = 0
     for took in took_ms:
         began_ns += NS_PER_SECOND
-        call.add(began_ns, began_ns + round(took * NS_PER_MS))
+        call.add_call(began_ns, began_ns + round(took * NS_PER_MS))
     assert call.is_due(began_ns + due_ms * NS_PER_MS)
     assert not due_ms or not call.is_due(began_ns + due_ms * NS_PER_MS - 1)
 
@@ -67,6 +67,6 @@ def test_a_complete_reading_has_its_list_whatever_it_costs() -> None:
         return []
 
     lists = ProcessLists(ask, clock)
-    found = [lists.read() is not None for _ in range(8)]
+    found = [lists.read_processes() is not None for _ in range(8)]
     assert found == [True] * 5 + [False] * 3
-    assert lists.read(is_complete=True) == ()
+    assert lists.read_processes(is_complete=True) == ()

@@ -55,7 +55,7 @@ def entry(made: RunUse, length: float, period: GpuPeriod | None = None) -> Gpu:
             finished_ns=seconds(length),
             lost_ns=None,
         )
-        .entry()
+        .record_entry()
         .gpu
     )
 
@@ -162,7 +162,7 @@ def test_gpms_values_are_of_a_run_of_which_its_spans_cover_half(
 ) -> None:
     period = GpuPeriod()
     for at in (1, 2):
-        period.add(sample(at, sm_active_percent=50.0))
+        period.add_sample(sample(at, sm_active_percent=50.0))
     active = entry(use((OWN,), (OWN,)), length, period).sm_active_percent
     assert (active.avg == 50) == is_known
     assert (active == NOT_MEASURED) != is_known
@@ -172,16 +172,16 @@ def test_gpms_values_are_of_a_run_of_which_its_spans_cover_half(
 def test_before_gpms_first_sample_an_unused_gpu_did_nothing(memory_bytes: int, avg: float) -> None:
     run = GpuRun(seconds(1))
     unused = {"is_gpm_begun": True, "gpm_ns": None, "processes": ()}
-    run.add(sample(2, memory_used_bytes=memory_bytes, **unused))
-    run.add(sample(3, sm_active_percent=60.0))
-    assert run.until(None, ()).record_values()["sm_active_percent"].avg == avg
+    run.add_old_sample(sample(2, memory_used_bytes=memory_bytes, **unused))
+    run.add_old_sample(sample(3, sm_active_percent=60.0))
+    assert run.period_until(None, ()).record_values()["sm_active_percent"].avg == avg
 
 
 def test_what_gpm_saw_in_the_span_of_the_end_was_before_the_end() -> None:
     """20 % of a second are 40 % of the half that the run had of it."""
     run = GpuRun(seconds(1))
     last = sample(2, sm_active_percent=20.0, amounts={"pcie_rx_bytes": 7})
-    values = run.until(seconds(1.5), (last,)).record_values()
+    values = run.period_until(seconds(1.5), (last,)).record_values()
     assert values["sm_active_percent"].avg == 40
     assert values["pcie_rx_bytes"] == 7
 
@@ -195,7 +195,9 @@ def test_copies_fill_half_of_the_link_while_hardly_a_kernel_runs(
     moved: float, sm_percent: float, copied: float | None
 ) -> None:
     period = GpuPeriod(LINK)
-    period.add(sample(1, sm_active_percent=sm_percent, amounts={"pcie_tx_bytes": int(moved)}))
+    period.add_sample(
+        sample(1, sm_active_percent=sm_percent, amounts={"pcie_tx_bytes": int(moved)})
+    )
     values = period.record_values()
     assert values.get("copy_seconds") == copied
     assert present(values["sm_active_percent"]).avg == sm_percent
@@ -209,7 +211,7 @@ def test_windows_are_a_runs_also_where_neither_processes_nor_memory_are_read() -
         window = UseWindow(seconds(second), seconds(second + 1), 50.0)
         timeline.add_windows((window,), "driver-samples")
     assert timeline.runs["run"].device_work.covered_ns >= seconds(80)
-    whole = present(timeline.until("run", seconds(100)))
+    whole = present(timeline.use_until("run", seconds(100)))
     assert whole.device_work.covered_ns == seconds(100)
 
 
@@ -222,7 +224,9 @@ def test_the_work_of_a_run_is_an_estimate_if_a_part_of_it_is() -> None:
         timeline.add_windows((window,), "once-a-second")
     timeline.begin_run("after", seconds(40), lambda: None)
     timeline.add_windows((UseWindow(seconds(40), seconds(41), 50),), "driver-samples")
-    sources = [timeline.source_of(timeline.until(run, seconds(41))) for run in ("before", "after")]
+    sources = [
+        timeline.source_of(timeline.use_until(run, seconds(41))) for run in ("before", "after")
+    ]
     assert sources == ["once-a-second", "driver-samples"]
     assert timeline.known_ns(0, seconds(41)) == seconds(1)
 

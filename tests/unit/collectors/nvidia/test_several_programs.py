@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Descendants, GroupMembers
-from profiler.collectors.nvidia.run_use import DriverLists, GpuReading, ProcessOnGpu, RunUse
+from profiler.collectors.nvidia.run_use import GpuReading, ProcessListFacts, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.record.device_totals import gpu_totals
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence_text
@@ -272,7 +272,9 @@ def use(
     """The use of a GPU with these processes, a second each, whose memory stays the same unless
     ``used_gib`` says what is used in each second.
     """
-    made = RunUse(0, lambda identity: identity == "own", DriverLists(sees_all, has_listed=True))
+    made = RunUse(
+        0, lambda identity: identity == "own", ProcessListFacts(sees_all, has_listed=True)
+    )
     for number, processes in enumerate(lists, start=1):
         made.add_reading(
             GpuReading(
@@ -295,9 +297,9 @@ def test_a_process_that_is_not_listed_any_more_is_forgotten() -> None:
     owns = present(owners.owner_of(""))
     assert owns(owners.identify(7))
     parents[7] = (1, b"another")
-    owners.keep({7})
+    owners.forget_except({7})
     assert owns(owners.identify(7)), "asked when it is first listed"
-    owners.keep(set())
+    owners.forget_except(set())
     assert not owns(owners.identify(7))
 
 

@@ -26,7 +26,7 @@ def readings(name: str, phase: float) -> list[tuple[float, DriverReading]]:
     source = NvmlSource(lambda: driver.nvml.binding, clock)
     taken = []
     while (at := clock.now_ns / 1e9 + phase) < tape.ended + 1:
-        reading = source.read(counters=True)
+        reading = source.read_all_gpus(counters=True)
         assert isinstance(reading, DriverReading)
         taken.append((at, reading))
         clock.advance(1.0)
@@ -87,7 +87,7 @@ def recorded(name: str, phase: float) -> Record:
         source, GpuScope((UUID,)), clock, FakeLog(), seconds(1), is_required=False
     )
     while clock.now_ns / 1e9 + tape.started + phase < tape.ended:
-        collector.tick()
+        collector.take_reading()
         clock.advance(1.0)
     record = Record(
         task_id="1",

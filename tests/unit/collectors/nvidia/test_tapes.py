@@ -22,7 +22,7 @@ from profiler.record.gpu_sentences import (
 )
 from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record, Report
 from profiler.runs.past_runs.run_source import PastRun
-from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from profiler.runs.past_runs.verdict_sentence import VerdictSentences, verdict_of
 from tests.cases import each_case
 from tests.fakes import seconds
 from tests.gpu_cases import played_until, samples_until
@@ -39,7 +39,7 @@ ALONE = (
 OPENINGS = (0.05, 0.17, 0.35, 0.6, 0.85, 1.1)
 
 
-def verdict(record: Record) -> Verdict:
+def verdict(record: Record) -> VerdictSentences:
     report = Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record)
     return verdict_of(PastRun(report=report), 0)
 

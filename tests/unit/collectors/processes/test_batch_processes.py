@@ -37,7 +37,7 @@ def readings(
                 comparison.on_sample(sample(START_NS + seconds(at), None, figure_mib * MIB))
         reading = sample(START_NS + seconds(second), float(second), size_mib * MIB)
         found += comparison.on_reading(reading)
-    found += comparison.ended()
+    found += comparison.readings_until()
     assert [one.read_ns for one in found] == [
         START_NS + seconds(second) for second in range(len(sizes_mib))
     ]
@@ -104,7 +104,7 @@ def test_on_its_own_machine_the_batch_changes_as_the_machine_does(
     for second, (held, machine) in enumerate(zip(held_mib, machine_mib, strict=True)):
         reading = sample(START_NS + seconds(second), float(second), held * MIB)
         memory += comparison.on_reading(reading, machine * MIB)
-    memory += comparison.ended()
+    memory += comparison.readings_until()
     assert [(one.memory_used_bytes or 0) // MIB for one in memory] == found
 
 

@@ -31,9 +31,9 @@ FARGATE = "9:memory:/ecs/aa11/{id}\n"
 class OnlyContainer(ContainerProcesses):
     """The processes of the only container that is followed: each reading is a tick."""
 
-    def read(self) -> ProcessSnapshot:
-        self._machine.expire()
-        return super().read()
+    def read_snapshot(self) -> ProcessSnapshot:
+        self._machine.mark_out_of_date()
+        return super().read_snapshot()
 
 
 class FakeProc:
@@ -125,7 +125,7 @@ class FakeProc:
     def read_source(self) -> ContainerProcesses:
         """A source that has been read once."""
         source = self.source()
-        source.read()
+        source.read_snapshot()
         return source
 
     def source(self, docker_id: str = BATCH, *, with_arguments: bool = False) -> ContainerProcesses:
@@ -154,11 +154,11 @@ def test_a_containers_processes_are_those_in_its_control_group(
     machine.process(1, name="pause", docker_id=OTHER, cgroup=cgroup)
     without_proc = MachineProcesses(machine.clock.monotonic_ns, str(machine.folder / "nowhere"))
     nowhere = ContainerProcesses(BATCH, without_proc)
-    assert machine.source().read() == nowhere.read() == ProcessSnapshot()
+    assert machine.source().read_snapshot() == nowhere.read_snapshot() == ProcessSnapshot()
     machine.process(7, cgroup=cgroup)
     machine.process(8, cgroup=cgroup, parent=7, started=1001)
     machine.process(30, name="task-profiler", docker_id=OTHER, cgroup=cgroup)
-    snapshot = machine.source().read()
+    snapshot = machine.source().read_snapshot()
     assert pids(snapshot) == [7, 8]
     assert snapshot.main_pid == 7
     assert snapshot.ended == ()
@@ -172,7 +172,7 @@ def test_an_id_that_begins_like_another_is_not_taken_for_it(
     machine.process(8, docker_id="aa11-1234567890", cgroup=FARGATE)
     machine.process(20, docker_id="aa11-123", cgroup=FARGATE, started=500)
     machine.process(21, docker_id="aa11-123", cgroup=FARGATE, started=400, parent=20)
-    snapshot = machine.source("aa11-123").read()
+    snapshot = machine.source("aa11-123").read_snapshot()
     assert pids(snapshot) == [7, 20, 21]
     assert snapshot.main_pid == 20
     assert is_in_container(str(machine.folder / "8"), "aa11-1234567890")
@@ -181,7 +181,7 @@ def test_an_id_that_begins_like_another_is_not_taken_for_it(
 def test_what_a_process_holds_and_has_used(machine: FakeProc) -> None:
     machine.process(7, rss=100, anonymous=80, mark=900, cpu_ticks=150, children_ticks=20, threads=3)
     machine.cpu_ns[7] = 1_503_000_000
-    (process,) = machine.source().read().processes
+    (process,) = machine.source().read_snapshot().processes
     assert process.name == "python3"
     assert process.own_cpu_ns == 1_503_000_000
     assert process.children_cpu_ns == 200_000_000
@@ -192,7 +192,7 @@ def test_what_a_process_holds_and_has_used(machine: FakeProc) -> None:
 
 
 def shares(source: ContainerProcesses) -> list[float]:
-    return [(process.share_bytes or 0) / MIB for process in source.read().processes]
+    return [(process.share_bytes or 0) / MIB for process in source.read_snapshot().processes]
 
 
 def test_anonymous_memory_counts_and_of_forks_what_they_allocated(
@@ -296,22 +296,22 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
     machine.given(8)
     source = machine.read_source()
     machine.process(8, state="Z", rss=0, parent=7, name="worker")
-    snapshot = source.read()
+    snapshot = source.read_snapshot()
     assert [(process.name, process.rss_bytes) for process in snapshot.ended] == [
         ("worker", 300 * MIB)
     ]
     assert [process.rss_bytes for process in snapshot.processes] == [100 * MIB, None]
     machine.gone(8)
-    snapshot = source.read()
+    snapshot = source.read_snapshot()
     assert snapshot.ended == ()
     assert pids(snapshot) == [7]
     # Who gives back its memory has ended.
     machine.process(9, rss=300, parent=7)
     machine.given(9)
-    source.read()
+    source.read_snapshot()
     for state in "RZ":
         machine.process(9, rss=0, parent=7, state=state, ending=True)
-        assert [process.rss_bytes for process in source.read().ended] == (
+        assert [process.rss_bytes for process in source.read_snapshot().ended] == (
             [300 * MIB] if state == "R" else []
         )
 
@@ -320,11 +320,11 @@ def test_ids_without_a_process_are_counted_as_missed(machine: FakeProc) -> None:
     machine.process(7)
     machine.given(7)
     source = machine.source()
-    assert source.read().missed_pids == 0
+    assert source.read_snapshot().missed_pids == 0
     machine.process(10, parent=7)
     machine.given(12)
-    assert source.read().missed_pids == 4
-    assert source.read().missed_pids == 0
+    assert source.read_snapshot().missed_pids == 4
+    assert source.read_snapshot().missed_pids == 0
 
 
 @pytest.mark.parametrize("cgroup", [V1, "4:memory:/\n0::/\n"])
@@ -337,11 +337,11 @@ def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup:
     source = machine.read_source()
     machine.process(8, parent=7, state="R", rss=0, ending=True, cgroup=cgroup)
     machine.given(8)
-    snapshot = source.read()
+    snapshot = source.read_snapshot()
     assert snapshot.ended == ()
     assert snapshot.missed_pids == 1
     machine.process(8, parent=7, state="Z", rss=0, ending=True, cgroup=cgroup)
-    snapshot = source.read()
+    snapshot = source.read_snapshot()
     assert snapshot.ended == ()
     assert snapshot.missed_pids == 0
 
@@ -353,31 +353,31 @@ def test_no_scan_while_no_id_was_assigned(
     machine.process(7)
     source = machine.read_source()
     machine.process(8, parent=7)
-    assert pids(source.read()) == [7]
+    assert pids(source.read_snapshot()) == [7]
     machine.clock.advance(61)
-    assert pids(source.read()) == [7, 8]
+    assert pids(source.read_snapshot()) == [7, 8]
     machine.gone(7)
     machine.process(7, rss=5, started=9000)
-    assert [process.started_ticks for process in source.read().ended] == [1000]
+    assert [process.started_ticks for process in source.read_snapshot().ended] == [1000]
     machine.clock.advance(61)
-    assert [process.started_ticks for process in source.read().processes if process.pid == 7] == [
-        9000
-    ]
+    assert [
+        process.started_ticks for process in source.read_snapshot().processes if process.pid == 7
+    ] == [9000]
 
 
 def test_a_script_has_its_name_and_arguments_only_if_enabled(machine: FakeProc) -> None:
     machine.process(7, arguments=("load.py",))
     source = machine.source()
-    names = [source.read().processes[0].name]
+    names = [source.read_snapshot().processes[0].name]
     machine.process(7, arguments=("export.py", "--day", "1"), faults=30)
     arguments = [
-        one.read().processes[0].arguments
+        one.read_snapshot().processes[0].arguments
         for one in (machine.source(), machine.source(with_arguments=True))
     ]
     assert arguments == [(), ("export.py", "--day", "1")]
-    names += [source.read().processes[0].name]
+    names += [source.read_snapshot().processes[0].name]
     machine.process(7, state="Z", faults=40)
-    names += [source.read().processes[0].name]
+    names += [source.read_snapshot().processes[0].name]
     assert names == ["python3 load.py", "python3 export.py", "python3 export.py"]
 
 
@@ -387,8 +387,8 @@ def test_many_processes_are_followed_without_keeping_all_their_files_open(
     for pid in range(2, 302):
         machine.process(pid, started=pid)
     source = machine.source()
-    assert len(source.read().processes) == 300
-    assert len(source.read().processes) == 300
+    assert len(source.read_snapshot().processes) == 300
+    assert len(source.read_snapshot().processes) == 300
     assert len(open_files(machine.folder)) == 200
     source.close()
     assert not open_files(machine.folder)

@@ -38,7 +38,7 @@ class FakeMachine:
 
     def tick(self, *docker_ids: str) -> list[Sequence[int]]:
         """The new processes of the containers that are read in a tick."""
-        self.processes.expire()
+        self.processes.mark_out_of_date()
         taken = [self.processes.take_new(docker_id) for docker_id in docker_ids]
         return [sorted(new.pids) for new in taken]
 
@@ -77,7 +77,7 @@ def test_a_container_that_is_read_rarely_gets_what_appeared_since(machine: FakeM
     machine.tick(FIRST)
     machine.start(12, SECOND)
     machine.assign(12)  # and 10 and 11
-    machine.processes.expire()
+    machine.processes.mark_out_of_date()
     machine.processes.take_new(FIRST)
     new = machine.processes.take_new(SECOND)
     assert sorted(new.pids) == [7, 12]
@@ -92,7 +92,7 @@ def test_what_was_missed_before_a_container_was_followed_is_not_its_own(
     machine.assign(50)
     machine.tick(FIRST)
     machine.processes.follow(SECOND)
-    machine.processes.expire()
+    machine.processes.mark_out_of_date()
     assert machine.processes.take_new(SECOND).missed_pids == 0
 
 

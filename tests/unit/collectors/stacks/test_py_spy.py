@@ -18,8 +18,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiler.collectors.stacks.py_spy import (
-    Frame,
     PySpy,
+    StackFrame,
     ThreadStack,
     decode_dump,
     decode_recording,
@@ -77,7 +77,7 @@ def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
         '[ "$*" = "dump --nonblocking --json --pid 77" ] && echo '
         f"'{json.dumps([thread(frame('f'))])}'"
     )
-    dump = spy.dump(77)
+    dump = spy.dump_stacks(77)
     assert dump.failure is None
     assert [stack.folded for stack in dump.stacks] == ["f (job.py)"]
     assert dump.cpu_ns > 0
@@ -103,17 +103,17 @@ def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
     ],
 )
 def test_a_failure_has_its_reason(make: Callable[[str], PySpy], script: str, failure: str) -> None:
-    assert make(script).dump(1).failure == failure
+    assert make(script).dump_stacks(1).failure == failure
 
 
 def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
     spy = PySpy(str(tmp_path / "none"))
-    assert spy.dump(1).failure == "it cannot be started"
+    assert spy.dump_stacks(1).failure == "it cannot be started"
     spy.start()
-    assert spy.dump(1).failure == "exit code 126"
+    assert spy.dump_stacks(1).failure == "exit code 126"
     assert spy.version == "py-spy"
     spy.close()
-    assert spy.dump(1).failure is not None
+    assert spy.dump_stacks(1).failure is not None
 
 
 def test_the_program_gets_no_environment_no_input_and_no_blocked_signals(
@@ -127,7 +127,7 @@ def test_the_program_gets_no_environment_no_input_and_no_blocked_signals(
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-    assert spy.dump(1).failure == "SigBlk: 0000000000000000"
+    assert spy.dump_stacks(1).failure == "SigBlk: 0000000000000000"
 
 
 def test_an_interpreter_that_needs_its_libraries_named(
@@ -144,7 +144,7 @@ def test_an_interpreter_that_needs_its_libraries_named(
     monkeypatch.setattr(sys, "executable", str(interpreter))
     spy = PySpy(str(program), str(tmp_path))
     spy.start()
-    assert spy.dump(1).failure == "libraries:"
+    assert spy.dump_stacks(1).failure == "libraries:"
     spy.close()
 
 
@@ -154,7 +154,7 @@ def test_a_call_is_killed_with_its_server(make: Callable[[str], PySpy], tmp_path
     server = spy.pid
     if (child := os.fork()) == 0:
         # The call is made by another process, because it would wait for the answer.
-        spy.dump(1)
+        spy.dump_stacks(1)
         os._exit(0)
     wait_until(
         lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(),
@@ -248,11 +248,11 @@ def test_separators_and_control_characters_are_replaced_and_long_names_and_deep_
     )
     assert strange.folded == "a,b  [31mc (a,b.py)"
     assert len(long.frames[0].function) == 100
-    deep = tuple(Frame(f"f{index}", "job.py") for index in range(1000))
+    deep = tuple(StackFrame(f"f{index}", "job.py") for index in range(1000))
     short = shorten_stack(deep)
     assert len(short) == 76
     assert short[0] == deep[0]
-    assert short[15] == Frame("…", "")
+    assert short[15] == StackFrame("…", "")
     assert short[-1] == deep[-1]
 
     # A line that cannot be right is left out.
@@ -351,7 +351,9 @@ class Machine:
         return program, None if program == "secret" else "python" in program
 
     def choose(self, at: float = 0) -> list[int]:
-        return [pid for pid, _ in self.processes.choose([(pid, 1) for pid in self.programs], at)]
+        return [
+            pid for pid, _ in self.processes.choose_busiest([(pid, 1) for pid in self.programs], at)
+        ]
 
 
 def test_only_python_processes_are_chosen_and_each_program_is_looked_at_once() -> None:
@@ -425,10 +427,10 @@ def test_a_recording_has_what_ran_and_how_often() -> None:
     assert main.count == 12
     assert main.is_main
     assert main.is_active
-    assert main.frames[0] == Frame("<module>", "job.py", 14, is_own=True)
+    assert main.frames[0] == StackFrame("<module>", "job.py", 14, is_own=True)
     assert other.count == 3
     assert not other.is_main
-    assert other.frames == (Frame("run", "threading.py", 3),)
+    assert other.frames == (StackFrame("run", "threading.py", 3),)
 
 
 @pytest.mark.parametrize("output", ["", "\n"])
@@ -466,7 +468,7 @@ echo 'py-spy> Wrote raw flamegraph data'
 
 
 def test_several_processes_are_recorded_at_the_same_time(make: Callable[[str], PySpy]) -> None:
-    first, gone, third = make(_RECORDS).record((1, 2, 3), 1, 20)
+    first, gone, third = make(_RECORDS).record_stacks((1, 2, 3), 1, 20)
     assert [stack.thread_id for stack in first.stacks] == [1]
     assert gone.failure == "gone"
     assert [stack.thread_id for stack in third.stacks] == [3]
@@ -482,9 +484,9 @@ sleep 1000 & wait
 
 def test_an_interrupted_recording_answers_with_what_it_has(make: Callable[[str], PySpy]) -> None:
     spy = make(_UNTIL_INTERRUPTED)
-    assert spy.dump(1).failure == "exit code 1"  # the server has started
+    assert spy.dump_stacks(1).failure == "exit code 1"  # the server has started
     with ThreadPoolExecutor(1) as pool:
-        recording = pool.submit(spy.record, (1,), 1000, 20)
+        recording = pool.submit(spy.record_stacks, (1,), 1000, 20)
         while not recording.done():
             spy.interrupt()
             time.sleep(0.05)
@@ -492,4 +494,4 @@ def test_an_interrupted_recording_answers_with_what_it_has(make: Callable[[str],
     assert dump.failure is None
     assert {stack.count for stack in dump.stacks} <= {5}
     spy.interrupt()  # nothing is recorded: it does not touch the server
-    assert spy.dump(1).failure == "exit code 1"
+    assert spy.dump_stacks(1).failure == "exit code 1"

@@ -27,10 +27,10 @@ def _recorded(
     now_ns = 0
     while now_ns < seconds(until):
         now_ns = max(now_ns, rate.next_ns())
-        recording = rate.recording(now_ns, processes, is_moment=is_moment)
+        recording = rate.next_recording(now_ns, processes, is_moment=is_moment)
         cost_ms = processes * (_CALL_MS + sample_ms * recording.seconds * recording.rate_hz)
         ended_ns = now_ns + seconds(recording.seconds)
-        rate.add(now_ns, ended_ns, round(cost_ms * 1e6), recording)
+        rate.add_recording(now_ns, ended_ns, round(cost_ms * 1e6), recording)
         seen.append((now_ns / 1e9, recording.seconds, recording.rate_hz, rate.spent_ns / 1e9))
         now_ns = ended_ns
     return seen
@@ -55,9 +55,9 @@ def test_a_cheap_recording_doubles_the_rate_again() -> None:
     rate = RecordingRate(0, 2)
     for cost_ms, rate_hz in ((200, 10), (200, 5), (10, 10), (10, 20), (10, 20)):
         at_ns = seconds(100)
-        recording = rate.recording(at_ns, 1, is_moment=False)
-        rate.add(at_ns, at_ns, cost_ms * 1_000_000, recording)
-        assert rate.recording(at_ns, 1, is_moment=False).rate_hz == rate_hz
+        recording = rate.next_recording(at_ns, 1, is_moment=False)
+        rate.add_recording(at_ns, at_ns, cost_ms * 1_000_000, recording)
+        assert rate.next_recording(at_ns, 1, is_moment=False).rate_hz == rate_hz
 
 
 def test_a_rate_of_the_user_is_kept_whatever_it_costs() -> None:
@@ -83,14 +83,14 @@ def test_a_moment_has_short_recordings() -> None:
 @pytest.mark.parametrize(("at", "step"), [(0.2, 0.1), (3, 0.1), (5, 1)])
 def test_a_python_process_is_searched_for_often_at_the_start(at: float, step: float) -> None:
     rate = RecordingRate(0, 2)
-    rate.add(seconds(at), seconds(at), 1000, None)
+    rate.add_recording(seconds(at), seconds(at), 1000, None)
     assert rate.next_ns() == seconds(at + step)
 
 
 def test_a_recording_that_fails_at_once_is_not_repeated_at_once() -> None:
     rate = RecordingRate(0, 2, 100)
-    recording = rate.recording(seconds(5), 1, is_moment=False)
-    rate.add(seconds(5), seconds(5), 1000, recording)
+    recording = rate.next_recording(seconds(5), 1, is_moment=False)
+    rate.add_recording(seconds(5), seconds(5), 1000, recording)
     assert rate.next_ns() == seconds(6)
 
 

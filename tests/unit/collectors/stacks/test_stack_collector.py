@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.collectors.collector import Collectors
-from profiler.collectors.stacks.py_spy import Dump, Frame, PySpy, ThreadStack
+from profiler.collectors.stacks.py_spy import ProcessStacks, PySpy, StackFrame, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity
 from profiler.collectors.stacks.stack_collector import (
     SamplingSchedule,
@@ -45,7 +45,7 @@ _RECORD = Record(
 
 
 def stack(*names: str, is_active: bool = True) -> ThreadStack:
-    frames = tuple(Frame(name, "job.py", 7, is_own=True) for name in names)
+    frames = tuple(StackFrame(name, "job.py", 7, is_own=True) for name in names)
     return ThreadStack(frames=frames, is_active=is_active, is_main=True)
 
 
@@ -65,7 +65,7 @@ class SampledPython:
 
     def __post_init__(self) -> None:
         self.reader = FakeStackReader(
-            Dump(stacks=(stack("<module>", "parse"),), cpu_ns=seconds(0.01))
+            ProcessStacks(stacks=(stack("<module>", "parse"),), cpu_ns=seconds(0.01))
         )
         access = StackAccess(
             reader=self.reader if self.is_installed else PySpy(""),
@@ -119,15 +119,15 @@ def test_a_run_of_100_seconds() -> None:
     assert line["steps"][-1]["offsetMs"] + line["steps"][-1]["durationMs"] <= 105_000
 
 
-def _recorded(*counts: int, cost_seconds: float = 0.01) -> Dump:
+def _recorded(*counts: int, cost_seconds: float = 0.01) -> ProcessStacks:
     """A recording of a thread that ran so often in each function."""
     stacks = []
     for number, count in enumerate(counts):
         stacks.append(replace(stack("main", f"step{number}"), count=count, thread_id=1))
-    return Dump(stacks=tuple(stacks), cpu_ns=seconds(cost_seconds))
+    return ProcessStacks(stacks=tuple(stacks), cpu_ns=seconds(cost_seconds))
 
 
-_WAITING = Dump(stacks=(stack("main", "wait", is_active=False),))
+_WAITING = ProcessStacks(stacks=(stack("main", "wait", is_active=False),))
 
 
 def test_a_local_run_is_recorded_between_readings_of_waiting_threads() -> None:
@@ -158,7 +158,7 @@ def test_a_waiting_thread_counts_for_the_time_since_the_reading_before() -> None
 
 def test_the_samples_of_a_recording_are_spread_over_its_time() -> None:
     fakes = SampledPython(local_vcpu=2).begin()
-    fakes.reader.dumped = Dump()
+    fakes.reader.dumped = ProcessStacks()
     fakes.reader.recorded = _recorded(82)
     fakes.clock.now_ns += seconds(5)
     fakes.go_on(1)
@@ -223,7 +223,7 @@ def test_the_end_of_a_run_does_not_wait_between_two_recordings() -> None:
 
 def test_recordings_that_fail_leave_the_readings_and_keep_the_budget() -> None:
     fakes = SampledPython(local_vcpu=2).begin()
-    fakes.reader.recorded = Dump(failure="no recording", cpu_ns=seconds(0.005))
+    fakes.reader.recorded = ProcessStacks(failure="no recording", cpu_ns=seconds(0.005))
     fakes.reader.on_record = lambda _: None
     fakes.go_on(600)
     assert present(fakes.record().stacks).running_samples == len(fakes.reader.recordings)
@@ -301,7 +301,7 @@ def test_processes_that_may_not_be_read_are_not_tried_again() -> None:
         ({}, 3),
     ):  # py-spy itself finds out the second time
         fakes = SampledPython(programs=dict(programs))
-        fakes.reader.dumped = Dump(failure="Permission Denied: Try running again")
+        fakes.reader.dumped = ProcessStacks(failure="Permission Denied: Try running again")
         fakes.begin().go_on(60)
         assert fakes.warnings() == ("Add SYS_PTRACE.",)
         assert fakes.reader.asked == [10] * attempts
@@ -309,7 +309,7 @@ def test_processes_that_may_not_be_read_are_not_tried_again() -> None:
 
 def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
     fakes = SampledPython()
-    fakes.reader.dumped = Dump(failure="Unsupported version of Python: 3.15.0")
+    fakes.reader.dumped = ProcessStacks(failure="Unsupported version of Python: 3.15.0")
     fakes.begin().go_on(600)
     assert fakes.warnings() == (
         "py-spy could not read a Python process: Unsupported version of Python: 3.15.0.",
@@ -328,7 +328,7 @@ def test_a_single_failure_is_repeated_at_once() -> None:
     assert len(fakes.reader.asked) == before + 2
     assert present(stacks).samples == 4
     fakes.reader.on_dump = fakes.processes.clear
-    fakes.reader.dumped = Dump(failure="Failed to get process executable name")
+    fakes.reader.dumped = ProcessStacks(failure="Failed to get process executable name")
     fakes.go_on(20)
     assert fakes.warnings() == ()
     assert fakes.collector._last_failure is None
@@ -348,7 +348,7 @@ def test_in_the_mode_of_moments_only_these_are_sampled(every: int) -> None:
     fakes = SampledPython(mode="moments").begin()
     usage(fakes, 100, 0.5, every=every)
     assert fakes.reader.asked == []
-    fakes.reader.dumped = Dump(
+    fakes.reader.dumped = ProcessStacks(
         stacks=(stack("<module>", "recv", is_active=False),), cpu_ns=seconds(0.01)
     )
     usage(fakes, 60, 0.0, every=every)
@@ -370,7 +370,7 @@ def test_an_idle_moment_asks_what_the_waits_of_its_threads_hold_back() -> None:
         return {7: 1e9}
 
     waits = Collectors(fakes.collector)
-    fakes.reader.dumped = Dump(
+    fakes.reader.dumped = ProcessStacks(
         stacks=(
             replace(stack("serve", is_active=False), kernel_id=8),
             replace(stack("<module>", "recv", is_active=False), kernel_id=7),
@@ -404,7 +404,9 @@ def test_without_python_nobody_asks_what_the_waits_hold_back() -> None:
 def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
     """It is printed every minute, and log drivers split long lines."""
     fakes = SampledPython().begin()
-    fakes.reader.dumped = Dump(stacks=(stack(*(f"f{index}" for index in range(30))),), cpu_ns=0)
+    fakes.reader.dumped = ProcessStacks(
+        stacks=(stack(*(f"f{index}" for index in range(30))),), cpu_ns=0
+    )
     usage(fakes, 60, 1)
     whole, short = (
         present(fakes.record(replace(_RECORD, status=status)).stacks).moments[0].stack
@@ -448,7 +450,7 @@ def taken(
         is_moment = any(now_ns // NS_PER_SECOND in moment for moment in moments)
         due_ns = schedule.next_ns(now_ns, is_moment=is_moment)
         if due_ns <= now_ns:
-            schedule.add(now_ns, costs_ms[len(times) % len(costs_ms)] * _MS)
+            schedule.add_sample_cost(now_ns, costs_ms[len(times) % len(costs_ms)] * _MS)
             times.append(now_ns / NS_PER_SECOND)
             assert schedule.spent_ns <= 0.003 * max(now_ns, seconds(600)) + max(costs_ms) * _MS
         now_ns += NS_PER_SECOND // 5

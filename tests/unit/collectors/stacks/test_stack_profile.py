@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.collectors.stacks.py_spy import Frame, ThreadStack
+from profiler.collectors.stacks.py_spy import StackFrame, ThreadStack
 from profiler.collectors.stacks.stack_profile import (
     MAX_MOMENTS,
     MAX_STEPS,
@@ -27,21 +27,23 @@ from tests.values import present
 
 def running(*frames: tuple[str, int]) -> ThreadStack:
     return ThreadStack(
-        frames=tuple(Frame(name, "job.py", line) for name, line in frames), is_active=True
+        frames=tuple(StackFrame(name, "job.py", line) for name, line in frames), is_active=True
     )
 
 
 def waiting(*names: str) -> ThreadStack:
-    return ThreadStack(frames=tuple(Frame(name, "job.py", 1) for name in names), is_active=False)
+    return ThreadStack(
+        frames=tuple(StackFrame(name, "job.py", 1) for name in names), is_active=False
+    )
 
 
 def test_self_and_total_are_shares_of_the_running_samples() -> None:
     counts = FunctionCounts()
     for _ in range(3):
-        counts.add(running(("<module>", 10), ("parse", 5)))
-    counts.add(running(("<module>", 11), ("write", 7)))
+        counts.add_stack(running(("<module>", 10), ("parse", 5)))
+    counts.add_stack(running(("<module>", 11), ("write", 7)))
     for _ in range(10):
-        counts.add(waiting("<module>", "recv"))
+        counts.add_stack(waiting("<module>", "recv"))
     found = [
         (each.function, each.line, each.self_percent, each.total_percent)
         for each in counts.top_functions()
@@ -53,7 +55,7 @@ def test_self_and_total_are_shares_of_the_running_samples() -> None:
     ]
     # A recursive function counts once.
     counts = FunctionCounts()
-    counts.add(running(("f", 1), ("f", 2), ("f", 2), ("f", 3)))
+    counts.add_stack(running(("f", 1), ("f", 2), ("f", 2), ("f", 3)))
     (top,) = counts.top_functions()
     assert top.self_percent == 100.0
     assert top.total_percent == 100.0
@@ -63,7 +65,7 @@ def test_self_and_total_are_shares_of_the_running_samples() -> None:
 def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
     counts = FunctionCounts()
     for index in range(12_000):
-        counts.add(running(("main", 1), (f"f{index}", index)))
+        counts.add_stack(running(("main", 1), (f"f{index}", index)))
     assert len(counts.top_functions()) == TOP_FUNCTIONS
     assert len(counts._functions) <= 5001
     assert counts.top_functions()[0].self_percent == 0.0
@@ -72,20 +74,20 @@ def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
 def test_a_process_without_stacks_is_no_sample() -> None:
     """A process without stacks is no sample and without a running thread there are no functions."""
     profile = StackProfile()
-    profile.add([(waiting("f"),)], START_NS)
-    of_waiting = present(profile.record("py-spy 1"))
+    profile.add_dumps([(waiting("f"),)], START_NS)
+    of_waiting = present(profile.stacks_of_run("py-spy 1"))
     assert of_waiting.source == "py-spy 1"
     assert of_waiting.samples == 1
     assert of_waiting.top == ()
     profile = StackProfile()
-    profile.add([()], START_NS)
-    assert profile.record("py-spy") is NO_STACKS
-    profile.add(
+    profile.add_dumps([()], START_NS)
+    assert profile.stacks_of_run("py-spy") is NO_STACKS
+    profile.add_dumps(
         [(), (running(("f", 1)),), (waiting("g"), running(("f", 1)))], START_NS + seconds(1)
     )
-    stacks = profile.record("py-spy")
+    stacks = profile.stacks_of_run("py-spy")
     assert present(stacks).samples == 2
-    (step,) = profile.folded.steps(START_NS)
+    (step,) = profile.folded.steps_of_run(START_NS)
     assert step.stacks == {"f (job.py)": 2, "g (job.py) [waiting]": 1}
 
 
@@ -98,7 +100,7 @@ _samples = st.lists(
 
 
 def line_of(folded: FoldedStacks, started_ns: int = START_NS) -> bytes:
-    steps = folded.steps(started_ns)
+    steps = folded.steps_of_run(started_ns)
     return msgspec.json.encode(
         StacksLine(type="task.stacks", task_id="t" * 36, container="c" * 255, steps=steps)
     )
@@ -107,9 +109,10 @@ def line_of(folded: FoldedStacks, started_ns: int = START_NS) -> bytes:
 def test_counts_are_kept_by_step_with_their_offsets() -> None:
     folded = FoldedStacks()
     for second in (2, 3, 3.5, 30):
-        folded.add(START_NS + seconds(second), {"a": 1, "b": 2})
+        folded.add_sample(START_NS + seconds(second), {"a": 1, "b": 2})
     found = [
-        (step.offset_ms, step.duration_ms, dict(step.stacks)) for step in folded.steps(START_NS)
+        (step.offset_ms, step.duration_ms, dict(step.stacks))
+        for step in folded.steps_of_run(START_NS)
     ]
     assert found == [
         (2000, 1000, {"b": 2, "a": 1}),
@@ -123,9 +126,9 @@ def test_steps_are_ordered_and_do_not_overlap(samples: list[tuple[int, dict[str,
     folded = FoldedStacks()
     total: Counter[str] = Counter()
     for second, stacks in sorted(samples, key=lambda sample: sample[0]):
-        folded.add(START_NS + seconds(second), stacks)
+        folded.add_sample(START_NS + seconds(second), stacks)
         total.update(stacks)
-    steps = folded.steps(START_NS)
+    steps = folded.steps_of_run(START_NS)
     assert len(steps) <= MAX_STEPS
     for step, following in pairwise(steps):
         assert step.offset_ms + step.duration_ms <= following.offset_ms
@@ -141,13 +144,15 @@ def test_the_line_never_exceeds_200_kb_and_common_stacks_survive() -> None:
         rare = {
             f"<module> (job.py);function_{second}_{index} ({'x' * 80}.py)": 1 for index in range(8)
         }
-        folded.add(START_NS + seconds(second), {"<module> (job.py);common (job.py)": 5, **rare})
+        folded.add_sample(
+            START_NS + seconds(second), {"<module> (job.py);common (job.py)": 5, **rare}
+        )
         assert sum(map(len, folded._steps.values())) < 3000
     assert len(line_of(folded)) <= 200_000
     assert (
         sum(
             step.stacks.get("<module> (job.py);common (job.py)", 0)
-            for step in folded.steps(START_NS)
+            for step in folded.steps_of_run(START_NS)
         )
         == 10_000
     )
@@ -159,7 +164,7 @@ _SIZES = ResourceLimits(vcpu=2, memory_bytes=1000)
 def stack(
     *names: str, line: int = 1, is_main: bool = True, is_active: bool = False, own: bool = True
 ) -> ThreadStack:
-    frames = tuple(Frame(name, "job.py", line, own) for name in names)
+    frames = tuple(StackFrame(name, "job.py", line, own) for name in names)
     return ThreadStack(frames=frames, is_active=is_active, is_main=is_main)
 
 
@@ -194,7 +199,7 @@ class Run:
         return self
 
     def found(self) -> tuple[StackMoment, ...]:
-        return self.moments.record()
+        return self.moments.stack_moments()
 
 
 def time_at(second: float) -> str:
@@ -228,7 +233,7 @@ def test_an_idle_moment_of_a_few_seconds_has_the_samples_that_were_taken_anyway(
             cpu += 0 if is_idle else 0.5
             each = stack("<module>", "wait" if is_idle else "work", is_active=not is_idle)
             moments.add_stacks((each,), START_NS + seconds(at))
-        return moments.record()
+        return moments.stack_moments()
 
     (moment,) = in_seconds(4)
     assert moment.kind == "idle"
@@ -247,7 +252,7 @@ def test_the_one_sample_of_a_short_idle_moment_may_be_before_the_reading_that_sh
             listener = replace(stack("serve"), kernel_id=8)
             moments.add_stacks((main, listener), START_NS + seconds(2.2))
         moments.on_waits({7: 1e9})
-    (moment,) = moments.record()
+    (moment,) = moments.stack_moments()
     assert (moment.stack[-1], moment.samples) == ("wait (job.py:1)", 1)
 
 
@@ -263,9 +268,9 @@ def test_an_idle_moment_names_a_thread_whose_wait_held_the_run_back() -> None:
     """Not one that waits for somebody to come, or does little, though its function is the user's
     and that of the main thread is Python's.
     """
-    queue = Frame("get", "queue.py")
+    queue = StackFrame("get", "queue.py")
     main = ThreadStack(
-        frames=(Frame("take_orders", "job.py", is_own=True), queue),
+        frames=(StackFrame("take_orders", "job.py", is_own=True), queue),
         is_active=False,
         is_main=True,
         kernel_id=7,

@@ -73,10 +73,10 @@ def test_the_bytes_of_an_attempt_are_added_to_those_of_the_attempts_before() -> 
     totals = []
     for attempt, written_bytes in enumerate((100, 150, None)):
         if attempt:
-            container.end(0, None)
+            container.end_attempt(0, None)
             container.begin_again()
         container.group = WritingGroup(written_bytes)
-        taken = container.read(attempt)
+        taken = container.read_sample(attempt)
         assert isinstance(taken, ContainerSample)
         totals.append(taken.block_write_bytes)
         assert taken.block_read_bytes is None
@@ -89,11 +89,11 @@ def test_the_network_of_an_attempt_begins_at_0_unless_it_is_the_tasks(
 ) -> None:
     inspected = replace(FakeContainer().inspect(5), network_mode=mode)
     container = InstanceContainer(inspected, group=WritingGroup(1))
-    container.read(0, lambda _pid: (800, 1))
-    container.end(0, None)
+    container.read_sample(0, lambda _pid: (800, 1))
+    container.end_attempt(0, None)
     container.begin_again()
     container.group = WritingGroup(1)
-    taken = container.read(1, lambda _pid: (900, 1))
+    taken = container.read_sample(1, lambda _pid: (900, 1))
     assert isinstance(taken, ContainerSample)
     assert taken.network_rx_bytes == received
 

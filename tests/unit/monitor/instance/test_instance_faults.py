@@ -35,7 +35,7 @@ def only_the_batch(docker_id: str) -> Unavailable | None:
     return None if docker_id == BATCH.docker_id else Unavailable("HTTP 500")
 
 
-@pytest.mark.parametrize("method", ["on_event", "settle", "ask_agent"])
+@pytest.mark.parametrize("method", ["on_event", "settle_ends", "ask_agent"])
 def test_a_defect_with_a_running_task_costs_neither_its_report_nor_another_task(
     method: str, tmp_path: Path
 ) -> None:
@@ -317,7 +317,7 @@ class TickedGpus(GpuCollector):
     """Is read by the test, not in a thread."""
 
     def start(self) -> None:
-        self.tick()
+        self.take_reading()
 
 
 def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_each_task_has_its_own_gpu_and_a_task_without_one_has_none(tmp_path: Pat
             limits_of=lambda batch: parse_limits(fakes.loop.mps_of(batch))
         ),
     )
-    fakes.collectors, fakes.on_wait = (collector,), collector.tick
+    fakes.collectors, fakes.on_wait = (collector,), collector.take_reading
     records = fakes.run().records()
     assert records["b-batch"]["gpus"][0]["memoryLimitMB"] == 4096
     assert records["b-batch"]["gpus"][0]["computeLimitPercent"] == 25
@@ -414,7 +414,7 @@ def test_nvml_that_shows_no_gpu_or_none_of_the_batchs_is_a_warning(tmp_path: Pat
         source = NvmlSource(lambda: nvml.binding, fakes.clock)  # noqa: B023
         collector = TickedGpus(source, scope, fakes.clock, fakes.log, seconds(1), is_required=False)
         fakes.collectors = (collector, UnseenGpus(world_gpus(fakes), collector))
-        fakes.on_wait = collector.tick
+        fakes.on_wait = collector.take_reading
         (warning,) = fakes.run().record()["monitor"]["warnings"]
         expected = "None of the visible GPUs" if visible else "no GPU is visible here"
         assert expected in warning
@@ -463,7 +463,7 @@ def fail(*_args: Any, **_more: Any) -> None:
 DEFECTS: Mapping[str, Mapping[str, Any]] = {
     "none": {},
     "the agent does not answer": {"agent": None},
-    "the report cannot be built": {"target": LineBuilder, "method": "report"},
+    "the report cannot be built": {"target": LineBuilder, "method": "report_lines"},
     "the documents are malformed": {"malformed": True},
 }
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from profiler.collectors.neuron.neuron_collector import LiveNeuron
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
-from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
+from profiler.collectors.nvidia.gpu_usage import GpuSoFar, LiveGpus
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuSample
 from profiler.core.text import without_surrogates
 from profiler.monitor.prometheus.prometheus_metrics import (
@@ -70,7 +70,7 @@ FULL = Snapshot(
     gpus=LiveGpus(
         readings=1,
         gpus=(
-            LatestGpu(
+            GpuSoFar(
                 sample=GpuSample(
                     facts=GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G"),
                     utilization_percent=75.0,
@@ -234,7 +234,7 @@ def test_names_follow_the_conventions() -> None:
 
 def test_lists_are_as_long_as_in_a_record_at_most() -> None:
     gpus = tuple(
-        LatestGpu(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64)
+        GpuSoFar(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64)
     )
     neuron = LiveNeuron(reports=1, utilization_percent=dict.fromkeys(range(200), 1.0))
     many = replace(FULL, gpus=LiveGpus(readings=1, gpus=gpus), neuron=neuron)

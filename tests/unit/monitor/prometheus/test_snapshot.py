@@ -51,7 +51,7 @@ def test_a_container_vanishes_with_its_stats_or_a_minute_after_they_stop_to_move
     assert len(fakes.tick(65).containers) == 1
     assert fakes.tick().containers == ()
     fakes.sampler.interval_ns = seconds(30)
-    assert len(fakes.builder.take().containers) == 1  # held for three intervals
+    assert len(fakes.builder.take_snapshot().containers) == 1  # held for three intervals
     fakes.sampler.interval_ns = seconds(1)
     fakes.source.stats_at = lambda at: {"b": fakes.reading(at)} if at < 70 else {}
     assert [len(fakes.tick().containers) for _ in range(5)] == [1, 1, 1, 0, 0]
@@ -132,11 +132,11 @@ def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
     watch = GpuCollector(source, GpuScope(()), FakeClock(), Log(), seconds(1), is_required=False)
     fakes = ScrapedTask(watch)
     assert "nvml" not in fakes.tick().sources
-    watch.tick()
+    watch.take_reading()
     now = fakes.tick()
     assert shown(now) == ["GPU-a", "GPU-b"]
     assert now.sources["nvml"] is True
-    watch.tick()
+    watch.take_reading()
     assert len(shown(fakes.tick(10))) == 2
     gone = fakes.tick()
     assert gone.gpus is NO_GPUS

@@ -150,7 +150,7 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(made: _Make, tmp_path:
     assert own.has_cpu_accounting is True
     assert own.cpu_ns() == 1_000_000
     assert own.oom_kills() == 2
-    assert own.memory() == MemoryReading(
+    assert own.read_memory() == MemoryReading(
         used_bytes=860_000_000 - 10_485_760,
         cache_bytes=10_485_760,
         reclaimable_bytes=10_485_760,
@@ -201,12 +201,12 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(
     own.on_started(own.start_counting())
     assert own.has_cpu_accounting is True
     assert own.cpu_ns() == 0
-    assert own.memory() is None
+    assert own.read_memory() is None
     assert own.memory_peak_bytes() is None
     files = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
     own, _ = made({**V2_FILES, **V2_MEMORY_FILES}, tmp_path / "memory", _V2, scope, files=files)
     assert own.memory_peak_bytes() == 870_000_000
-    assert own.memory() is not None
+    assert own.read_memory() is not None
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_what_the_kernel_refuses_changes_nothing(
     assert own.is_used is False
     assert own.has_cpu_accounting is False
     assert own.cpu_ns() is None
-    assert own.memory() is None
+    assert own.read_memory() is None
     assert own.oom_kills() is None
     assert own.memory_peak_bytes() is None
     own.remove(_sleeps.append)
@@ -283,8 +283,8 @@ def test_what_the_kernel_refuses_changes_nothing(
     own.on_started(b"5 01")
     assert filesystem.removed == [tmp_path / "m/job" / _NAME]
     assert own.has_cpu_accounting is True
-    assert own.memory() is None
-    assert own.contains(_OWN_PID) is False
+    assert own.read_memory() is None
+    assert own.counts_memory_of(_OWN_PID) is False
 
 
 _STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9 9 9 9 9\n"
@@ -313,7 +313,7 @@ def test_a_process_that_is_ending_is_still_in_its_group(
         ("/", None, True),
     ):
         texts |= {"/proc/5/cgroup": f"4:memory:{group}\n2:cpuacct:/\n", "/proc/5/stat": stat}
-        assert own.contains(5) is is_inside, (group, stat)
+        assert own.counts_memory_of(5) is is_inside, (group, stat)
 
 
 def test_a_group_whose_last_process_is_about_to_end_is_waited_for(

@@ -31,7 +31,7 @@ class Groups:
     def read(self) -> CpuPressure:
         pressure = open_group_pressure(7, str(self.proc))
         try:
-            return pressure.read()
+            return pressure.read_pressure()
         finally:
             pressure.close()
 
@@ -111,8 +111,8 @@ def test_version_1_counts_throttled_time_in_the_group_of_the_cpu_controller(
 
 def test_a_process_that_has_ended_has_no_group(tmp_path: Path) -> None:
     pressure = open_group_pressure(7, str(tmp_path))
-    assert pressure.read().throttled_ns is None
-    assert pressure.read().waited_ns is None
+    assert pressure.read_pressure().throttled_ns is None
+    assert pressure.read_pressure().waited_ns is None
 
 
 def test_a_group_without_a_quota_is_never_throttled(version_2: Groups) -> None:

@@ -156,7 +156,7 @@ def test_the_limits_and_the_kills(
     write_files(tmp_path, {"proc/self/cgroup": cgroup, "proc/self/mountinfo": mounts})
     write_files(tmp_path / "sys/fs/cgroup", files)
     groups = read_own_cgroups(str(tmp_path))
-    assert groups.limits() == limits
+    assert groups.smallest_limits() == limits
     assert groups.oom_kills() == kills
 
 
@@ -256,7 +256,7 @@ def test_the_counters_of_either_version(
 ) -> None:
     process(tmp_path, cgroup, mounts, files)
     with closing(found(tmp_path)) as group:
-        reading = present(group.read())
+        reading = present(group.read_counters())
     assert reading.memory == MemoryReading(
         used_bytes=860_000_000 - UNMAPPED,
         cache_bytes=12_582_912 - 2_097_152,  # without tmpfs
@@ -287,11 +287,11 @@ def test_the_group_is_readable_without_processes_until_it_is_removed(
 ) -> None:
     (tmp_path / "7/cgroup").unlink()
     (top.rename(tmp_path / "elsewhere") / "memory.peak").write_text(f"{900 * MIB}\n")
-    reading = group.read()
+    reading = group.read_counters()
     assert present(reading).peak_bytes == 900 * MIB
     assert group.events_descriptor is not None
     _empty(tmp_path / "elsewhere", *V2_GROUP_FILES)
-    assert group.read() is None
+    assert group.read_counters() is None
     assert (
         group.events_descriptor is None
     )  # the kernel reports the file of a removed group as changed forever
@@ -305,12 +305,12 @@ def _empty(folder: Path, *names: str) -> None:
 def test_a_reading_during_the_removal_lacks_some_counters(
     group: ContainerCgroup, top: Path
 ) -> None:
-    whole = present(group.read())
+    whole = present(group.read_counters())
     _empty(top, "memory.peak")
-    without_mark = present(group.read())
+    without_mark = present(group.read_counters())
     (top / "memory.peak").write_text(V2_GROUP_FILES["memory.peak"])
     _empty(top, "memory.stat")
-    without_cache = present(group.read())
+    without_cache = present(group.read_counters())
     assert whole.has_mark is True
     assert without_mark.has_mark is False
     assert without_cache.has_mark is False
@@ -321,17 +321,17 @@ def test_a_reading_during_the_removal_lacks_some_counters(
 def test_version_2_shows_when_no_process_is_left(
     group: ContainerCgroup, top: Path, tmp_path: Path
 ) -> None:
-    alive = group.read()
+    alive = group.read_counters()
     assert present(alive).is_empty is False
     assert group.events_descriptor is not None
     (top / "cgroup.events").write_text("populated 0\nfrozen 0\n")
-    ended = present(group.read())
+    ended = present(group.read_counters())
     assert ended.is_empty is True
     assert ended.has_mark is True
     assert group.events_descriptor is None
     process(tmp_path, V1_CGROUP, V1_MOUNTS, V1_GROUP_FILES, pid=8)  # version 1 does not show it
     with closing(found(tmp_path, pid=8)) as other:
-        reading = present(other.read())
+        reading = present(other.read_counters())
     assert reading.is_empty is None
     assert reading.has_mark is True
     assert other.events_descriptor is None
@@ -340,14 +340,14 @@ def test_version_2_shows_when_no_process_is_left(
 def read_at_rest(group: ContainerCgroup) -> GroupReading:
     """The reading after the group was the same for five seconds."""
     for second in range(6):
-        group.read(seconds(second))
-    return present(group.read(seconds(6)))
+        group.read_counters(seconds(second))
+    return present(group.read_counters(seconds(6)))
 
 
 def test_a_group_in_which_nothing_ran_is_not_read_again(group: ContainerCgroup, top: Path) -> None:
     before = read_at_rest(group)
     _empty(top, "memory.stat", "memory.events")
-    assert group.read(seconds(7)) is before
+    assert group.read_counters(seconds(7)) is before
 
 
 @pytest.mark.parametrize(
@@ -366,13 +366,13 @@ def test_what_a_group_at_rest_does_next_is_seen_at_once(
     read_at_rest(group)
     kills = V2_GROUP_FILES["memory.events"].replace("oom_kill 2", "oom_kill 9")
     write_files(top, {**changed, "memory.events": kills})
-    assert present(group.read(seconds(7))).oom_kills == 9
+    assert present(group.read_counters(seconds(7))).oom_kills == 9
 
 
 def test_the_last_reading_of_a_group_at_rest_is_complete(group: ContainerCgroup, top: Path) -> None:
     read_at_rest(group)
     _empty(top, "memory.stat")
-    assert present(group.read()).memory is None
+    assert present(group.read_counters()).memory is None
 
 
 def test_an_unreadable_group_is_none_and_leaves_nothing_open(tmp_path: Path) -> None:

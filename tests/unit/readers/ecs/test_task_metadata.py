@@ -305,6 +305,6 @@ def test_the_timeout_doubles_after_two_timeouts_in_a_row_and_stays(
 
     monkeypatch.setattr(endpoint, "_fetch", fetch)
     for path in ("slow", "fast", "slow", "slow", "fast", *["slow"] * 6):
-        endpoint.get(path)
+        endpoint.get_body(path)
     assert given == pytest.approx([0.9] * 4 + [1.8] * 3 + [3.6] * 2 + [5] * 2)
     assert HttpEndpoint("http://host", 60, FakeClock())._timeout_seconds == 5

@@ -104,7 +104,7 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     words = text.decode(errors="replace")
     for parse in (hierarchy.parse_membership, hierarchy.parse_cpu_max, hierarchy.parse_limit_bytes):
         parse(words)
-    hierarchy.Cgroups("/", {}, words)
+    hierarchy.ProcessCgroups("/", {}, words)
     assert host.disk_mounts(words, bool)[0] == "/"
     host.parse_processor_model(words)
     host.parse_processor_model(f"model name: {words}")

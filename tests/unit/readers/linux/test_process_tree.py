@@ -42,7 +42,7 @@ def test_new_processes_are_found_whatever_thread_has_started_them() -> None:
         try:
             for count in range(6):
                 present(process.stdout).readline()
-                found = {reading.pid for reading in tree.read()}
+                found = {reading.pid for reading in tree.read_all()}
                 assert process.pid in found
                 assert len(found) == 1 + 2 * count
                 assert set(tree.identities()) == set(
@@ -76,7 +76,7 @@ def test_an_id_that_is_used_again_is_looked_at_again() -> None:
     tree._has_children_files = False
     with subprocess.Popen(["sleep", "1000"]) as process:
         tree._others, tree._last_pid = {process.pid}, 1 << 30  # another process had the id before
-        assert [reading.pid for reading in tree.read()] == [process.pid]
+        assert [reading.pid for reading in tree.read_all()] == [process.pid]
         process.kill()
 
 
@@ -98,12 +98,12 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(
         present(process.stdout).readline()
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        first, read[:] = tree.read(), []
-        (again,) = tree.read()
+        first, read[:] = tree.read_all(), []
+        (again,) = tree.read_all()
         assert again is first[0]
         assert not [path for path in read if path.startswith(f"/proc/{process.pid}/")]
         now_ns = 10**10
-        (after,) = tree.read()
+        (after,) = tree.read_all()
         assert after is first[0]
         of_process = [path for path in read if path.startswith(f"/proc/{process.pid}/")]
         folder = f"/proc/{process.pid}"
@@ -112,7 +112,7 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(
         present(process.stdin).write(b".")  # the program would read a second byte, and end
         present(process.stdin).flush()
         present(process.stdout).readline()
-        assert present(tree.read()[0].rss_bytes) > present(again.rss_bytes) + 30 * _MIB
+        assert present(tree.read_all()[0].rss_bytes) > present(again.rss_bytes) + 30 * _MIB
         process.kill()
 
 
@@ -131,11 +131,11 @@ def test_memory_that_others_take_from_a_process_that_has_not_run_is_seen(tmp_pat
         present(process.stdout).readline()
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        (before,) = tree.read()
+        (before,) = tree.read_all()
         os.truncate(file, 0)
-        assert tree.read() == (before,)
+        assert tree.read_all() == (before,)
         now_ns = 10**10
-        (after,) = tree.read()
+        (after,) = tree.read_all()
         assert present(after.rss_bytes) < present(before.rss_bytes) - 30 * _MIB
         process.kill()
 
@@ -151,11 +151,11 @@ def test_a_script_that_executes_another_one_has_the_name_of_the_new_one(tmp_path
     ) as process:
         for _ in range(2):
             present(process.stdout).readline()
-            names += [reading.name.partition(" ")[2] for reading in tree.read()]
+            names += [reading.name.partition(" ")[2] for reading in tree.read_all()]
             present(process.stdin).write("\n")
             present(process.stdin).flush()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        names += [reading.name.partition(" ")[2] for reading in tree.read()]  # of the zombie
+        names += [reading.name.partition(" ")[2] for reading in tree.read_all()]  # of the zombie
     assert names == ["load.py", "export.py", "export.py"]
 
 
@@ -222,16 +222,16 @@ def test_what_was_unmapped_since_the_last_reading_does_not_count() -> None:
     quick = QuickMemoryReader(os.getpid(), ())
     with _process() as tell:
         tell("30")
-        (process,) = ProcessTree(os.getpid(), (), lambda: 0).read()
-        before_bytes = present(quick.read())
+        (process,) = ProcessTree(os.getpid(), (), lambda: 0).read_all()
+        before_bytes = present(quick.estimate_held_bytes())
         mapped_bytes = present(process.rss_bytes) + 100 * _MIB
         with_segment = replace(
             process,
             rss_bytes=mapped_bytes,
             share_bytes=present(process.anonymous_bytes) + 100 * _MIB,
         )
-        quick.follow([with_segment])
-        assert _is_about(quick.read(), before_bytes / _MIB)
+        quick.reset_baseline([with_segment])
+        assert _is_about(quick.estimate_held_bytes(), before_bytes / _MIB)
 
 
 def test_growth_and_new_processes_are_seen() -> None:
@@ -242,25 +242,26 @@ def test_growth_and_new_processes_are_seen() -> None:
     )
     with _process() as first:
         first("30")
-        alone = present(quick.read())
+        alone = present(quick.estimate_held_bytes())
         assert alone > 30 * _MIB
-        quick.follow(shares.readings_with_shares(tree.read()))
-        assert quick.read() is not None
+        quick.reset_baseline(shares.readings_with_shares(tree.read_all()))
+        assert quick.estimate_held_bytes() is not None
         assert not quick.has_changed
         with _process() as second:
-            both = quick.read()
+            both = quick.estimate_held_bytes()
             assert quick.has_changed
             assert both is not None
             second("40")
-            assert _is_about(quick.read(), both / _MIB + 40)
+            assert _is_about(quick.estimate_held_bytes(), both / _MIB + 40)
             first("20")
-            assert _is_about(quick.read(), both / _MIB + 60)
-            readings = shares.readings_with_shares(tree.read())
-            quick.follow(readings)
+            assert _is_about(quick.estimate_held_bytes(), both / _MIB + 60)
+            readings = shares.readings_with_shares(tree.read_all())
+            quick.reset_baseline(readings)
             assert _is_about(
-                quick.read(), sum(reading.share_bytes or 0 for reading in readings) / _MIB
+                quick.estimate_held_bytes(),
+                sum(reading.share_bytes or 0 for reading in readings) / _MIB,
             )
-        assert quick.read() is not None
+        assert quick.estimate_held_bytes() is not None
         assert quick.has_changed
 
 
@@ -269,14 +270,18 @@ def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
     tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemoryReader(os.getpid(), ())
     with _process() as process:
         process("50")
-        (alone,) = tree.read()
-        quick.follow(_shares().readings_with_shares((alone,)))
-        before = present(quick.read())
+        (alone,) = tree.read_all()
+        quick.reset_baseline(_shares().readings_with_shares((alone,)))
+        before = present(quick.estimate_held_bytes())
         process("fork 0")
-        assert _is_about(quick.read(), before / _MIB)
+        assert _is_about(quick.estimate_held_bytes(), before / _MIB)
         assert quick.has_changed
-        quick.follow([fakes.process(alone.pid, threads=100)])
-        assert quick.read() is QuickMemoryReader(os.getpid(), {alone.pid}).read() is None
+        quick.reset_baseline([fakes.process(alone.pid, threads=100)])
+        assert (
+            quick.estimate_held_bytes()
+            is QuickMemoryReader(os.getpid(), {alone.pid}).estimate_held_bytes()
+            is None
+        )
 
 
 def test_a_fork_that_maps_a_file_of_its_own_has_no_inherited_page() -> None:
@@ -288,13 +293,13 @@ def test_a_fork_that_maps_a_file_of_its_own_has_no_inherited_page() -> None:
     )
     with _process() as process:
         process("50")
-        quick.follow(shares.readings_with_shares(tree.read()))
-        before = present(quick.read())
+        quick.reset_baseline(shares.readings_with_shares(tree.read_all()))
+        before = present(quick.estimate_held_bytes())
         process("map 60")
-        assert _is_about(quick.read(), before / _MIB)
+        assert _is_about(quick.estimate_held_bytes(), before / _MIB)
         # Nor does a mark that the kernel keeps of it.
         assert quick.file_bytes >= 60 * _MIB
-        quick.follow(shares.readings_with_shares(tree.read()))
+        quick.reset_baseline(shares.readings_with_shares(tree.read_all()))
         assert quick.file_bytes == 0
 
 
@@ -311,11 +316,13 @@ def test_a_fork_whose_private_memory_is_not_readable_counts_no_inherited_page(
     )
     with _process() as process:
         process("50")
-        before = present(quick.read())
+        before = present(quick.estimate_held_bytes())
         process("fork 30")
-        assert _is_about(quick.read(), before / _MIB)
-        quick.follow(_shares().readings_with_shares(ProcessTree(os.getpid(), (), lambda: 0).read()))
-        assert _is_about(quick.read(), before / _MIB + 30)
+        assert _is_about(quick.estimate_held_bytes(), before / _MIB)
+        quick.reset_baseline(
+            _shares().readings_with_shares(ProcessTree(os.getpid(), (), lambda: 0).read_all())
+        )
+        assert _is_about(quick.estimate_held_bytes(), before / _MIB + 30)
 
 
 def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,17 +330,17 @@ def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.Monke
     read = proc.read_or_none
     with subprocess.Popen(["sleep", "1000"]) as process:
         folder = f"/proc/{process.pid}/"
-        assert [reading.pid for reading in tree.read()] == [process.pid]
+        assert [reading.pid for reading in tree.read_all()] == [process.pid]
         assert not tree.has_hidden
 
         monkeypatch.setattr(
             proc, "read_or_none", lambda path: None if path.startswith(folder) else read(path)
         )
         hiding = ProcessTree(os.getpid(), (), lambda: 0)
-        assert hiding.read() == ()
+        assert hiding.read_all() == ()
         assert hiding.has_hidden
         unrelated = ProcessTree(os.getpid(), (process.pid,), lambda: 0)
-        unrelated.read()
+        unrelated.read_all()
         assert not unrelated.has_hidden
         process.kill()
 
@@ -341,9 +348,9 @@ def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.Monke
 def test_a_child_that_has_ended_is_not_hidden() -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     with subprocess.Popen(["sleep", "1000"]) as process:
-        tree.read()
+        tree.read_all()
         process.kill()
-    assert tree.read() == ()
+    assert tree.read_all() == ()
     assert not tree.has_hidden
 
 

@@ -48,7 +48,7 @@ def test_segments_of_others_and_from_before_are_not_the_commands(played: _Played
 
 
 def test_a_maker_that_ended_since_the_last_look_is_known(played: _PlayedSegments) -> None:
-    played.segments.follow({70})
+    played.segments.follow_only({70})
     played.lines = [_line(3, 70, 1_001, 300)]
     assert played.segments.held_bytes({71}) == 300
 

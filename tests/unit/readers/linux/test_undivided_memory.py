@@ -70,8 +70,8 @@ def _two_processes(program: str) -> Iterator[Sequence[ProcessReading]]:
     words = (sys.executable, "-S", "-c", program)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         present(parent.stdout).readline()
-        wait_until(lambda: len(tree.read()) == 2, "two processes")
-        yield ProcessTree(os.getpid(), (), lambda: 0).read()
+        wait_until(lambda: len(tree.read_all()) == 2, "two processes")
+        yield ProcessTree(os.getpid(), (), lambda: 0).read_all()
         for pid, _ in tree.identities():
             os.kill(pid, 9)
 

@@ -37,7 +37,7 @@ time.sleep(1000)
 def readings(tree: ProcessTree) -> list[ProcessReading]:
     """A parent and its child."""
     shares = MemoryShares(CpuBudget(1, 3), os.sysconf("SC_PAGE_SIZE"), lambda: 0, lambda: 0)
-    return list(shares.readings_with_shares(tree.read()))
+    return list(shares.readings_with_shares(tree.read_all()))
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def in_vfork(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     words = (sys.executable, "-S", "-c", _PROGRAM, str(fifo))
     with subprocess.Popen(words, stdout=subprocess.PIPE) as parent:
         present(parent.stdout).readline()
-        wait_until(lambda: len(ProcessTree(os.getpid(), (), lambda: 0).read()) == 2, "vfork")
+        wait_until(lambda: len(ProcessTree(os.getpid(), (), lambda: 0).read_all()) == 2, "vfork")
         yield parent, fifo
         for pid, _ in ProcessTree(os.getpid(), (), lambda: 0).identities():
             os.kill(pid, 9)
@@ -80,9 +80,9 @@ def test_a_quick_reading_counts_the_memory_once(tmp_path: Path) -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     quick = QuickMemoryReader(os.getpid(), ())
     with in_vfork(tmp_path):
-        quick.follow(readings(tree))
-        followed = present(quick.read())
-        alone = present(QuickMemoryReader(os.getpid(), ()).read())
+        quick.reset_baseline(readings(tree))
+        followed = present(quick.estimate_held_bytes())
+        alone = present(QuickMemoryReader(os.getpid(), ()).estimate_held_bytes())
     assert 60 * _MIB < followed < 90 * _MIB
     assert 60 * _MIB < alone < 90 * _MIB
 
@@ -92,7 +92,7 @@ def test_a_fork_has_its_own_memory() -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
         present(process.stdout).readline()
         tree = ProcessTree(os.getpid(), (), lambda: 0)
-        parent, child = tree.read()
+        parent, child = tree.read_all()
         assert not has_parents_memory(child.pid, parent.pid)
         for pid, _ in tree.identities():
             os.kill(pid, 9)
@@ -101,7 +101,9 @@ def test_a_fork_has_its_own_memory() -> None:
 
 def test_a_program_that_was_executed_meanwhile_is_not_the_parents() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
-        wait_until(lambda: not ProcessTree(os.getpid(), (), lambda: 0).read()[0].is_forked, "sleep")
+        wait_until(
+            lambda: not ProcessTree(os.getpid(), (), lambda: 0).read_all()[0].is_forked, "sleep"
+        )
         assert has_parents_memory(process.pid, os.getpid())
         process.kill()
 

@@ -54,7 +54,7 @@ def keep(
 
 
 def ids(history: HistoryStore) -> list[str]:
-    return [report.record.task_id for _, report, _ in history.runs(RunFilter())]
+    return [report.record.task_id for _, report, _ in history.candidate_rows(RunFilter())]
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> N
     assert next(history.steps([one])) == StepSeries()
     assert file.parent.exists() is False
     keep(history, one)
-    assert list(history.runs(RunFilter())) == [(encode(one), one, None)]
+    assert list(history.candidate_rows(RunFilter())) == [(encode(one), one, None)]
     assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
     keep(
         history, replace(one, record=replace(one.record, status="paused"))
@@ -115,7 +115,7 @@ def test_runs_are_read_in_pages_which_do_not_lock_the_file(
     monkeypatch.setattr(run_database, "_PAGE_SIZE", 10)
     keep(history, *(report(str(number), day=1 + number % 3) for number in range(25)), max_runs=1000)
     assert len(set(ids(history))) == 25
-    reading = history.runs(RunFilter())
+    reading = history.candidate_rows(RunFilter())
     next(reading)
     HistoryStore(file, ImpatientClock()).add_run(
         encode(report("new")), report("new"), b"[]", max_runs=1000
@@ -217,7 +217,7 @@ def refused(file: Path, clock: FakeClock | None = None) -> str:
     assert "\n" not in reason
     assert reason.startswith(str(file))
     with pytest.raises(TaskProfilerError) as raised:
-        list(history.runs(RunFilter()))
+        list(history.candidate_rows(RunFilter()))
     assert str(raised.value).startswith(str(file))
     assert (file.read_bytes() if file.is_file() else None) == before
     return reason
@@ -265,8 +265,8 @@ def test_a_history_that_cannot_be_looked_for_is_not_called_empty(tmp_path: Path)
     is too long.
     """
     with pytest.raises(TaskProfilerError, match="File name too long"):
-        list(HistoryStore(tmp_path / ("x" * 300), FakeClock()).runs(RunFilter()))
-    assert [*HistoryStore("/dev/null/history", FakeClock()).runs(RunFilter())] == [], (
+        list(HistoryStore(tmp_path / ("x" * 300), FakeClock()).candidate_rows(RunFilter()))
+    assert [*HistoryStore("/dev/null/history", FakeClock()).candidate_rows(RunFilter())] == [], (
         "a home that is no folder"
     )
 
@@ -307,7 +307,7 @@ class RecordedHistory:
         return [(run.report.record.status, run.command) for run in runs]
 
     def stored(self) -> list[tuple[str, int]]:
-        runs = self.store.runs(RunFilter())
+        runs = self.store.candidate_rows(RunFilter())
         return [
             (report.record.status, len(next(self.store.steps([report])).ends_ms))
             for _, report, _ in runs

@@ -89,7 +89,9 @@ def indexed(reports: Sequence[Report]) -> LineIndex:
 
 @given(st.lists(REPORTS, max_size=8), FILTERS)
 def test_the_runs_are_those_of_all_lines(reports: list[Report], selection: RunFilter) -> None:
-    found = matching_runs(indexed(reports).runs(selection, print), selection, lambda _: None, 0)
+    found = matching_runs(
+        indexed(reports).lines_of_runs(selection, print), selection, lambda _: None, 0
+    )
     assert list(found) == all_at_once(reports, selection)
 
 
@@ -98,7 +100,7 @@ def test_runs_of_one_digest_are_told_apart(reports: list[Report]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_index, "hash", lambda _: 7, raising=False)
         index = indexed(reports)
-    found = matching_runs(index.runs(RunFilter(), print), RunFilter(), lambda _: None, 0)
+    found = matching_runs(index.lines_of_runs(RunFilter(), print), RunFilter(), lambda _: None, 0)
     expected = all_at_once(reports, RunFilter())
     assert Counter(map(repr, found)) == Counter(map(repr, expected))
 
@@ -131,13 +133,13 @@ def test_only_the_runs_that_count_are_decoded(
     source = FileRuns(str(file), 0)
     next(source.runs(RunFilter()))
     reads: list[int] = []
-    read = LineFile.read
+    read = LineFile.read_line
 
     def counted(lines: LineFile, number: int) -> bytes:
         reads.append(number)
         return read(lines, number)
 
-    monkeypatch.setattr(LineFile, "read", counted)
+    monkeypatch.setattr(LineFile, "read_line", counted)
     # Three of each family; one more of each is read, whose earlier start ends them.
     assert len(list(source.last_runs(RunFilter(), 3))) == 6
     assert len(reads) == 8
@@ -173,9 +175,9 @@ def test_lines_that_cannot_be_read_again_are_kept(
     monkeypatch.setattr(line_index, "_MEMORY_BYTES", memory_bytes)
     kept = LineFile()
     numbers = [kept.add_line(line) for line in (b"a\n", b"  b \r\n", b"c")]
-    assert kept.read(numbers[1]) == b"b"
-    assert kept.read(kept.add_line(b"d")) == b"d"
-    assert [kept.read(number) for number in numbers] == [b"a", b"b", b"c"]
+    assert kept.read_line(numbers[1]) == b"b"
+    assert kept.read_line(kept.add_line(b"d")) == b"d"
+    assert [kept.read_line(number) for number in numbers] == [b"a", b"b", b"c"]
 
 
 class FullFile(BytesIO):
