@@ -206,7 +206,8 @@ class LookDivision:
             return dict.fromkeys(self._stopped.values(), 1.0)
         weights: Counter[Wait] = Counter()
         for wait, weight in carried.items():
-            weights[self._wait_to_name(wait)] += weight  # type: ignore[assignment]  # Counter of floats
+            # A Counter of floats.
+            weights[self._wait_to_name(wait)] += weight  # type: ignore[assignment]
         total = weights.total()
         return {name: weight / total for name, weight in weights.items()}
 

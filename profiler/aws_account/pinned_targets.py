@@ -151,7 +151,7 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
                 remedy = as_sentence(lack.remedy)
                 dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
                 continue
-            refusal = None if started is None else why_target_is_refused(target, started.definition)
+            refusal = started and why_target_is_refused(target, started.definition)
             if refusal:
                 sentence = f"The {target.title} starts nothing, because {refusal}."
                 where = " in the state machine" if target.kind == "state" else ""

@@ -84,7 +84,12 @@ class NothingUnmapped:
     average_bound_bytes = 0.0
     used_cpu_ns = 0
 
-    def unmapped_bytes(self, tree_bytes: int, shmem_bytes: int, pids: Collection[int]) -> int:  # noqa: ARG002
+    def unmapped_bytes(
+        self,
+        _tree_bytes: int,
+        _shmem_bytes: int,
+        _pids: Collection[int],
+    ) -> int:
         return 0
 
     def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:  # noqa: ARG002

@@ -104,8 +104,8 @@ def findings_of_queue(open_client: OpenClient, queue: str, now_ns: int) -> Itera
             raise TaskProfilerError(reads.problems[0])
         raise missing_queue_error(open_client, queue)
     waiting = reads.read_job_summaries(queue, RUNNABLE, MAX_LISTED)
-    oldest = min(waiting, key=_submission_ms, default=None)
-    first = [] if oldest is None else reads.read_jobs([oldest["jobId"]])
+    oldest = sorted(waiting, key=_submission_ms)[:1]
+    first = reads.read_jobs([oldest[0]["jobId"]]) if oldest else []
     arrays = reads.read_unended_arrays(queue)
     if not first:
         first = list(islice(known_values(map(reads.read_waiting_child, arrays)), 1))

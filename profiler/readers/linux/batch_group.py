@@ -1,7 +1,7 @@
 """The control group of a batch, as far as looks at its threads ask for it."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from profiler.readers.linux.cpu_pressure import (
     CpuPressure,
@@ -43,24 +43,22 @@ class BatchGroup:
             self._is_short_of_memory = files is not None and files.waits_for_memory(self._look_ns)
         return self._is_short_of_memory
 
-    def read_pressure(self, pids: Iterable[int]) -> CpuPressure | None:
+    def read_pressure(self, pids: Collection[int]) -> CpuPressure | None:
         """The counters of the group of the first of these processes; None if there is none."""
         if self._files is None:
-            first = next(iter(pids), None)
-            if first is None:
+            if not pids:
                 return None
             if self._open_pressure is None:
                 self._files = PressureFiles(open_machine_pressure(self._folder))
             else:
-                self._files = self._open_pressure(first)
+                self._files = self._open_pressure(next(iter(pids)))
         return self._files.read_pressure()
 
-    def usable_cpus(self, pids: Iterable[int]) -> int:
+    def usable_cpus(self, pids: Collection[int]) -> int:
         """The number of CPUs on which the first of these processes may run."""
-        first = None if self._cpus else next(iter(pids), None)
-        if first is not None:
+        if pids and not self._cpus:
             try:
-                self._cpus = len(os.sched_getaffinity(first))
+                self._cpus = len(os.sched_getaffinity(next(iter(pids))))
             except OSError:
                 self._cpus = os.cpu_count() or 1
         return self._cpus or os.cpu_count() or 1

@@ -98,7 +98,11 @@ class UnknownRetention(LogRetention):
     def sentences(self) -> Sequence[str]:
         return ()
 
-    def groups_lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:  # noqa: ARG002
+    def groups_lacking(
+        self,
+        groups: Sequence[str],  # noqa: ARG002
+        since_ns: int,  # noqa: ARG002
+    ) -> frozenset[str]:
         return frozenset()
 
 
