@@ -138,14 +138,9 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
                 continue
             if target in [other.target for other in dead]:
                 continue
-            lack = None if self.clusters is None else self.clusters.why_refused(target)
-            if lack is not None:
-                sentence = f"The {target.title} starts nothing, because {lack.reason}."
-                remedy = as_sentence(lack.remedy)
-                dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
-                continue
-            started = self._started_document(planned, target)
-            lack = known(partial(unsupported_launch_type, target), started)
+            lack = self.clusters and self.clusters.why_refused(target)
+            started = None if lack else self._started_document(planned, target)
+            lack = lack or known(partial(unsupported_launch_type, target), started)
             if lack is not None:
                 sentence = f"The {target.title} starts nothing, because {lack.reason}."
                 remedy = as_sentence(lack.remedy)

@@ -280,7 +280,7 @@ def image_pull_obstacle(planned: PlannedFamily, paths: ReportPathReader) -> str 
     """Why the monitor's image would keep the tasks of a definition from starting; None: it does
     not, or this is unknown.
 
-    A role that does not exist is no obstacle, because it keeps them from starting in any case.
+    A role that does not exist is no obstacle: without it, no task starts anyway.
     """
     found = known_values((*image_problems(planned, paths), _pull_problem(planned, paths)))
     return next((f"{finding.text} {finding.advice or ''}".rstrip() for finding in found), None)

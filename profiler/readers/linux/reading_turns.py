@@ -31,7 +31,7 @@ _READINGS_AFTER_DISK = 400
 _MAX_TOGETHER = 64
 
 
-class ReadBudget:
+class LookBudget:
     """The limit of the cost of a part of a look, until it ``is_spent``.
 
     The first threads are always allowed.

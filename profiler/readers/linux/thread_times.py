@@ -30,8 +30,8 @@ from profiler.readers.linux.reading_turns import (
     CHECKED_THREADS,
     NOTABLE_DIVISOR,
     AsleepReadings,
+    LookBudget,
     PeekResults,
-    ReadBudget,
     SkippedReading,
     ThreadTurns,
 )
@@ -328,7 +328,7 @@ class ThreadReader:
             self._note_processes_that_ran(last)
         if due is None:
             due = self._due_processes(now, is_required=is_required)
-        reads = ReadBudget(spent_ns, math.inf if is_required else budget_ns / 2)
+        reads = LookBudget(spent_ns, math.inf if is_required else budget_ns / 2)
         self._begin_look(now_ns)
         self._read_due(due, reads, now, is_required=is_required)
         busy = (
@@ -339,12 +339,12 @@ class ThreadReader:
         if busy is not None:
             self._seen.append(ThreadSeen(busy.thread, busy.process, None))
         else:
-            self._look_for_frozen(ReadBudget(spent_ns, budget_ns))
+            self._look_for_frozen(LookBudget(spent_ns, budget_ns))
             if self._stale:
-                self._ask_threads_that_ran(ReadBudget(spent_ns, budget_ns), now, is_fresh=is_fresh)
+                self._ask_threads_that_ran(LookBudget(spent_ns, budget_ns), now, is_fresh=is_fresh)
                 self._resolver.end_look()
             if self.sees_calls:
-                self._look_for_able(ReadBudget(spent_ns, budget_ns))
+                self._look_for_able(LookBudget(spent_ns, budget_ns))
         self._last = now
         look = self._make_look(reads_pressure=not self._is_calm(length_ns))
         self._budget_ns = budget_ns - spent_ns()
@@ -560,7 +560,7 @@ class ThreadReader:
     def _read_due(
         self,
         due: Sequence[ProcessThreads],
-        budget: ReadBudget,
+        budget: LookBudget,
         now: ReadingNumberAndTime,
         *,
         is_required: bool,
@@ -616,7 +616,7 @@ class ThreadReader:
     def _read_remaining_threads(
         self,
         process: ProcessThreads,
-        budget: ReadBudget,
+        budget: LookBudget,
         now: ReadingNumberAndTime,
         limit: int | None,
     ) -> int:
@@ -779,7 +779,7 @@ class ThreadReader:
             self._ended_between.append(thread.thread_id)
 
     def _ask_threads_that_ran(
-        self, budget: ReadBudget, now: ReadingNumberAndTime, *, is_fresh: bool
+        self, budget: LookBudget, now: ReadingNumberAndTime, *, is_fresh: bool
     ) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
@@ -805,7 +805,7 @@ class ThreadReader:
             process.state = state
 
     def _ask_threads(
-        self, process: ProcessThreads, most: int, budget: ReadBudget, now: ReadingNumberAndTime
+        self, process: ProcessThreads, most: int, budget: LookBudget, now: ReadingNumberAndTime
     ) -> int:
         """Ask the threads of a process, at most so many; returns how many were asked."""
         asked = 0
@@ -908,7 +908,7 @@ class ThreadReader:
         process: ProcessThreads,
         parents: Collection[FollowedThread],
         most: int,
-        budget: ReadBudget,
+        budget: LookBudget,
         now: ReadingNumberAndTime,
     ) -> int:
         """Look at the children of these threads that began since the processes were read; returns
@@ -952,7 +952,7 @@ class ThreadReader:
             pids += proc.parse_child_pids(proc.read_or_none(f"{thread.path}/children") or b"")
         return pids
 
-    def _look_for_frozen(self, budget: ReadBudget) -> None:
+    def _look_for_frozen(self, budget: LookBudget) -> None:
         """Look which threads that wait since the last look are in a frozen group of version 2 that
         is not the one of the first process: the kernel shows them in their calls, as if they
         slept. Waits that are over by now are not looked at, and none a second time.
@@ -969,7 +969,7 @@ class ThreadReader:
                 seen = ThreadSeen(thread.thread_id, pid, STOPPED, is_correction=True)
                 self._seen.append(seen)
 
-    def _look_for_able(self, budget: ReadBudget) -> None:
+    def _look_for_able(self, budget: LookBudget) -> None:
         """Look for threads that can run, though they have not run since they were blocked, or were
         not read; those that were asked in this look have said what they do.
         """
