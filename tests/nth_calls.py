@@ -14,6 +14,11 @@ SAID: Final[dict[Failure, str]] = {
     "throttled": "wait a minute",
     "lost": "AWS cannot be reached",
 }
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
+BY_ORGANIZATION: Final = (
+    "User: arn:aws:iam::123456789012:user/ann is not authorized to perform this operation with an "
+    "explicit deny in a service control policy"
+)
 _CODES: Final = {"denied": "AccessDeniedException", "throttled": "ThrottlingException"}
 _UNCOUNTED: Final = frozenset({"meta", "exceptions"})
 
@@ -27,6 +32,7 @@ class NthCallFails(Struct):
     does. A paginator and a waiter are one call. ``is_killed``: the process ends at that call, which
     AWS has carried out if its answer is lost. ``is_lasting``: all calls from that one on fail, too.
     ``meanwhile`` happens at that call instead, before it or, if its answer would be lost, after it.
+    A service control policy denies the calls named in ``denied``, each time.
     """
 
     opens: Callable[[str], Any]
@@ -36,6 +42,7 @@ class NthCallFails(Struct):
     is_killed: bool = False
     is_lasting: bool = False
     meanwhile: Callable[[], object] | None = None
+    denied: frozenset[str] = frozenset()
 
     def open(self, service: str) -> Any:
         return _Client(self, self.opens(service))
@@ -43,6 +50,8 @@ class NthCallFails(Struct):
     def made(self, name: str, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """The answer of a call. Raises boto3's error for the one that fails."""
         self.calls.append(name)
+        if name in self.denied:
+            raise _refusal(name, "AccessDeniedException", BY_ORGANIZATION)
         is_past = (self.is_killed or self.is_lasting) and 0 < self.nth < len(self.calls)
         if len(self.calls) != self.nth and not is_past:
             return call(**arguments)
@@ -55,9 +64,7 @@ class NthCallFails(Struct):
             raise KilledError
         if self.failure == "lost":
             raise ReadTimeoutError(endpoint_url="https://aws.example.com")
-        error = {"Error": {"Code": _CODES[self.failure], "Message": "no"}}
-        answer: Any = {**error, "ResponseMetadata": {"HTTPStatusCode": 400}}
-        raise ClientError(answer, name)
+        raise _refusal(name, _CODES[self.failure], "no")
 
     def _met(self, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         happens, self.meanwhile = self.meanwhile or (lambda: None), None
@@ -68,6 +75,14 @@ class NthCallFails(Struct):
             return call(**arguments)
         finally:
             happens()
+
+
+def _refusal(name: str, code: str, message: str) -> ClientError:
+    answer: Any = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+    }
+    return ClientError(answer, name)
 
 
 class _Client(Struct):

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
+import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
@@ -58,6 +59,7 @@ class Stack(FakeCloudFormation):
         self._is_deleted = False
         self._last_parameters: list[Any] = []
         self.overtaken = ""
+        self.undeletable = ""  # why a resource cannot be deleted
         if parameters is not None:
             self.stack = self._stack("UPDATE_COMPLETE", parameters)
 
@@ -114,6 +116,12 @@ class Stack(FakeCloudFormation):
         """Delete it, which is no event where it is deleted already."""
         self._call("DeleteStack", arguments)
         if self.stack is None:
+            return
+        if self.undeletable:
+            self._is_changing = True
+            self.stack["StackStatus"] = "DELETE_FAILED"
+            role = ("DELETE_FAILED", "Role", "AWS::IAM::Role", self.undeletable)
+            self.happens.append([role, of_stack("DELETE_FAILED")])
             return
         self._last_parameters = self.stack.get("Parameters", [])
         self.stack, self._is_deleted = None, True
@@ -253,6 +261,12 @@ def removed(calls: NthCallFails, _zip_file: str) -> int:
 
 
 Act: TypeAlias = Callable[[NthCallFails, str], int]
+# Each act, and the parameters of the stack before it.
+ACTS: Final = pytest.mark.parametrize(
+    ("act", "parameters"),
+    [(deployed, VALUES), (deployed, None), (removed, VALUES)],
+    ids=["update", "create", "delete"],
+)
 
 
 def tried(act: Act, calls: NthCallFails, zip_file: str) -> tuple[int, str]:

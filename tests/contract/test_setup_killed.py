@@ -8,13 +8,8 @@ import pytest
 
 from tests.fake_registry import IMAGE, Registry, built
 from tests.nth_calls import Failure, KilledError, NthCallFails
-from tests.setup_world import VALUES, Act, World, deployed, forwarder_zip, removed, tried
+from tests.setup_world import ACTS, VALUES, Act, World, deployed, forwarder_zip, removed, tried
 
-ACTS = pytest.mark.parametrize(
-    ("act", "parameters"),
-    [(deployed, VALUES), (deployed, None), (removed, VALUES)],
-    ids=["update", "create", "delete"],
-)
 WRITES = ("create", "put", "delete", "execute")
 # The command for the filter that the stack's own parameters name no more.
 FILTER = "delete-subscription-filter --log-group-name /ecs/old --filter-name tp-groups"

@@ -11,9 +11,10 @@ import requests
 from msgspec.structs import replace
 
 import profiler
+from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.setup.change_sets import StackChanger
 from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest, ForwarderDeployment
-from profiler.aws_account.setup.forwarder_secrets import store_secret
+from profiler.aws_account.setup.forwarder_secrets import SecretStore
 from profiler.cli.setup.deployment_output import (
     DeploymentOutput,
     ForwarderCluster,
@@ -25,6 +26,7 @@ from tests.aws_proxy import AwsProxy
 from tests.fake_batch import FakeBatch
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
 from tests.fakes import FakeClock
+from tests.nth_calls import NthCallFails
 from tests.setup_account import Account, setup_account
 from tests.setup_cluster import Cluster
 from tools.moto_server import push_image
@@ -46,6 +48,13 @@ WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 def account(tmp_path: Path) -> Iterator[Account]:
     with setup_account(tmp_path) as made:
         yield made
+
+
+def store_secret(open_client: OpenClient, name: str, values: dict[str, str]) -> str:
+    store = SecretStore(open_client=open_client)
+    change = store.plan_change(name, values)
+    store.store(change)
+    return change.effect
 
 
 def test_another_programs_stack_is_neither_updated_nor_deleted(account: Account) -> None:
@@ -321,6 +330,36 @@ def test_a_secret_that_another_program_may_read_stays_as_it_is(
     assert client.get_secret_value(SecretId=name)["SecretString"] == own
     client.tag_resource(SecretId=name, Tags=[{"Key": "application", "Value": "task-profiler"}])
     assert store_secret(account.aws.client, name, {"api_key": "hunter2"}) == "updated"
+
+
+def test_of_two_secrets_none_is_stored_if_one_is_another_programs(account: Account) -> None:
+    """The control is the same command once the second one has the stack's tag."""
+    client = account.aws.client("secretsmanager")
+    client.create_secret(Name="db/search", SecretString='{"password": "its own"}')
+    cluster = ("--elasticsearch", "https://search.example.com", "--api-key", "hunter2")
+    slack = ("--slack-failure-webhook", WEBHOOK)
+    words = ("--name", "db", *slack, *cluster, "--all-log-groups", "--yes")
+    done = account.setup(*words)
+    assert "The secret db/search was not changed, because it has no tag" in done.stderr
+    assert [one["Name"] for one in client.list_secrets()["SecretList"]] == ["db/search"]
+    assert account.secret("db/search") == {"password": "its own"}
+    assert account.stacks() == []
+    client.tag_resource(
+        SecretId="db/search", Tags=[{"Key": "application", "Value": "task-profiler"}]
+    )
+    assert account.setup(*words).returncode == 0
+    assert account.secret("db/search") == {"api_key": "hunter2"}
+    assert account.secret("db/slack") == {"slack_failure_webhook_url": WEBHOOK}
+
+
+def test_a_secret_that_is_only_restored_is_said_to_have_its_old_values(account: Account) -> None:
+    client = account.aws.client("secretsmanager")
+    store_secret(account.aws.client, "tp/search", {"api_key": "old"})
+    client.delete_secret(SecretId="tp/search")
+    denied = NthCallFails(account.aws.client, denied=frozenset({"put_secret_value"}))
+    with pytest.raises(TaskProfilerError, match="tp/search is restored with its old values, and"):
+        store_secret(denied.open, "tp/search", {"api_key": "hunter2"})
+    assert account.secret("tp/search") == {"api_key": "old"}
 
 
 def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_changes(

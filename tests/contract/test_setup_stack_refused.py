@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from tests.nth_calls import SAID, Failure, NthCallFails
-from tests.setup_world import VALUES, Act, World, deployed, forwarder_zip, removed, tried
+from tests.nth_calls import BY_ORGANIZATION, SAID, Failure, NthCallFails
+from tests.setup_world import ACTS, VALUES, Act, World, deployed, forwarder_zip, removed, tried
 
 # What may be left, by the words that say it.
 LEFT: Final = (
@@ -18,6 +18,7 @@ LEFT: Final = (
     "CloudFormation may have made the change set",
     "CloudFormation may have begun",
     "CloudFormation goes on",
+    "is left empty",
 )
 
 
@@ -31,11 +32,7 @@ def zip_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     "failure", ["denied", "lost", pytest.param("throttled", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize(
-    ("act", "parameters"),
-    [(deployed, VALUES), (deployed, None), (removed, VALUES)],
-    ids=["update", "create", "delete"],
-)
+@ACTS
 def test_one_failed_call_leaves_nothing_unsaid_and_the_next_run_does_the_rest(
     act: Act,
     parameters: Mapping[str, str] | None,
@@ -64,6 +61,67 @@ def test_one_failed_call_leaves_nothing_unsaid_and_the_next_run_does_the_rest(
             world.filters["/ecs/old"] = {}
         world.cloudformation.pending = set()  # that were said
         assert world.state() == whole.state(), where
+
+
+@pytest.mark.parametrize("also", ["", "delete_change_set", "delete_stack", "describe_stacks"])
+@ACTS
+def test_what_an_organization_denies_leaves_nothing_unsaid(
+    act: Act,
+    parameters: Mapping[str, str] | None,
+    also: str,
+    zip_file: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The policy denies one operation, or one and another, each time: also where a refusal is
+    tidied up. Without the policy, the command does the rest.
+    """
+    whole = World(parameters)
+    calls = NthCallFails(whole.open)
+    assert tried(act, calls, zip_file) == (0, "")
+    for name in sorted(set(calls.calls)):
+        world = World(parameters)
+        before = world.state()
+        capfd.readouterr()
+        denied = NthCallFails(world.open, denied=frozenset({name, also}))
+        code, error = tried(act, denied, zip_file)
+        said = error + "".join(capfd.readouterr())
+        where = f"{name}, {also}: {code} {said}"
+        assert "change the service control policy (the administrators of the" in said, where
+        assert code == 1 or world.state() == whole.state(), where
+        status = (world.cloudformation.stack or {}).get("StackStatus")
+        if world.cloudformation.pending or status == "REVIEW_IN_PROGRESS":
+            assert any(words in said for words in LEFT), where
+        for secret in world.secrets:
+            assert f"secret {secret}" in said, where
+        is_subscribed = any(world.filters.values())
+        if act is removed and is_subscribed:
+            assert world.state() == before, where
+        assert tried(act, NthCallFails(world.open), zip_file)[0] == 0, where
+
+
+def test_a_stack_whose_resource_may_not_be_deleted_can_only_be_deleted(
+    zip_file: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """CloudFormation keeps a stack that it could delete in part, and takes no update of it. The
+    control may not even begin.
+    """
+    world = World(VALUES)
+    world.cloudformation.undeletable = f"User is not authorized: {BY_ORGANIZATION}"
+    code, error = tried(removed, NthCallFails(world.open), zip_file)
+    capfd.readouterr()
+    assert code == 1
+    assert error == (
+        f"The stack tp could not be deleted (DELETE_FAILED): Role: User is not authorized: "
+        f"{BY_ORGANIZATION}. It forwards nothing now: remove the cause, and delete it again."
+    )
+    code, again = tried(deployed, NthCallFails(world.open), zip_file)
+    assert "delete it (task-profiler setup stack --name tp --delete" in again
+    world.cloudformation.undeletable = ""
+    assert tried(removed, NthCallFails(world.open), zip_file) == (0, "")
+    world = World(VALUES)
+    denied = NthCallFails(world.open, denied=frozenset({"delete_stack"}))
+    code, error = tried(removed, denied, zip_file)
+    assert "subscribe again with task-profiler setup stack --name tp --yes" in error
 
 
 @pytest.mark.parametrize("code", ["InvalidChangeSetStatus", "ChangeSetNotFound"])

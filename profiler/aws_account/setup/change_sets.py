@@ -36,6 +36,10 @@ class StillRunningError(TaskProfilerError):
     """CloudFormation goes on, or may do so: what it does, or has done, is not known."""
 
 
+class HalfDeletedError(TaskProfilerError):
+    """CloudFormation has deleted a part of the stack, which can only be deleted now."""
+
+
 class ResourceChange(Struct, frozen=True):
     """The change of a resource in a change set."""
 
@@ -248,8 +252,9 @@ class StackChanger(Struct):
             return _skipped_deletion_events(ended)
         end, failed, kept = self._wait_for_end(stack_id)
         if end != "DELETE_COMPLETE":
-            raise TaskProfilerError(
-                f"The stack {self.name} could not be deleted ({end}): {_root_causes_text(failed)}."
+            raise HalfDeletedError(
+                f"The stack {self.name} could not be deleted ({end}): {_root_causes_text(failed)}. "
+                "It forwards nothing now: remove the cause, and delete it again."
             )
         return kept
 

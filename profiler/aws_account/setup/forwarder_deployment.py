@@ -26,7 +26,7 @@ from profiler.aws_account.forwarder_stack import (
 )
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.setup.change_sets import ChangeSet, StackChanger
-from profiler.aws_account.setup.forwarder_secrets import store_secret
+from profiler.aws_account.setup.forwarder_secrets import SecretStore
 from profiler.aws_account.setup.forwarder_zip import build_zip, forwarder_folder, zip_fingerprint
 from profiler.aws_account.setup.group_filters import (
     FilterDelivery,
@@ -412,12 +412,15 @@ class ForwarderDeployment(Struct, frozen=True):
             return path.read_bytes()
 
     def store_secrets(self, plan: DeploymentPlan) -> None:
-        """Store the secrets. Running functions read a changed one within five minutes."""
+        """Store the secrets, all or, if one of them is another program's, none. Running functions
+        read a changed one within five minutes.
+        """
         key_arn = plan.parameter_values_after["SecretsKeyArn"]
-        for name, values in plan.secrets.items():
-            self.on_step(
-                f"{store_secret(self.open_client, name, values, key_arn, plan.tags)}: secret {name}"
-            )
+        store = SecretStore(open_client=self.open_client, key_arn=key_arn, tags=plan.tags)
+        changes = [store.plan_change(name, values) for name, values in plan.secrets.items()]
+        for change in changes:
+            store.store(change)
+            self.on_step(f"{change.effect}: secret {change.name}")
 
     def put_filters(
         self, plan: DeploymentPlan, state: ForwarderStack, change_set: ChangeSet | None

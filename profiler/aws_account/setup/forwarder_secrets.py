@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
@@ -15,59 +16,85 @@ _TAGS = {"application": "task-profiler"}
 _SIGN_IN = frozenset({"api_key", "username", "password"})
 
 
-def store_secret(
-    open_client: OpenClient,
-    name: str,
-    values: dict[str, str],
-    key_arn: str = "",
-    tags: Mapping[str, str] | None = None,
-) -> Literal["created", "updated", "unchanged", "restored"]:
-    """Store values in a secret's JSON object, where other values stay.
+class SecretStore(Struct, frozen=True, kw_only=True):
+    """Stores the values of secrets, each a JSON object, where other values stay.
 
     No message of an error contains a value.
 
-    A secret of this name without our tag may be another program's: it stays as it is, and
-    TaskProfilerError is raised. A deleted secret, whose name Secrets Manager keeps for 7 to 30
-    days, is restored without its values. ``key_arn`` is the KMS key of a new secret, empty for
-    AWS's own; ``tags`` are a new secret's, too.
+    A secret without our tag may be another program's: it stays as it is, and ``plan_change``
+    raises TaskProfilerError. A deleted secret, whose name Secrets Manager keeps for 7 to 30 days,
+    is restored without its values. ``key_arn`` is the KMS key of a new secret, empty for AWS's own;
+    ``tags`` are a new secret's, too.
     """
-    client = open_client("secretsmanager")
-    actions = (
-        "secretsmanager:GetSecretValue, DescribeSecret, CreateSecret, PutSecretValue, "
-        "RestoreSecret and TagResource"
-    )
-    if key_arn:
-        actions += f", and kms:GenerateDataKey and Decrypt with {key_arn}"
-    with aws_errors(f"The secret {name} cannot be stored", actions):
-        try:
-            present = _read_secret(client, name)
-        except client.exceptions.InvalidRequestException:
-            # The answer to this call only if the secret is deleted.
+
+    open_client: OpenClient
+    key_arn: str = ""
+    tags: Mapping[str, str] = {}
+
+    def plan_change(self, name: str, values: dict[str, str]) -> "SecretChange":
+        """What is to do, which changes nothing yet. Raises TaskProfilerError."""
+        client = self.open_client("secretsmanager")
+        with aws_errors(f"The secret {name} cannot be stored", self._actions):
+            try:
+                present = _read_secret(client, name)
+            except client.exceptions.InvalidRequestException:
+                # The answer to this call only if the secret is deleted.
+                _check_is_ours(client, name)
+                return SecretChange(name=name, effect="restored", values=values)
+            if present is None:
+                return SecretChange(name=name, effect="created", values=values)
+            kept = {
+                key: value
+                for key, value in present.items()
+                if not (key in _SIGN_IN and _SIGN_IN & values.keys())
+            }
+            if kept | values == present:
+                return SecretChange(name=name, effect="unchanged", values=present)
             _check_is_ours(client, name)
-            client.restore_secret(SecretId=name)
-            client.put_secret_value(SecretId=name, SecretString=json.dumps(values))
-            return "restored"
-        if present is None:
-            client.create_secret(
-                Name=name,
-                Description="Settings of Task Profiler's forwarder",
-                SecretString=json.dumps(values),
-                Tags=[
-                    {"Key": key, "Value": value} for key, value in {**_TAGS, **(tags or {})}.items()
-                ],
-                **({"KmsKeyId": key_arn} if key_arn else {}),
-            )
-            return "created"
-        kept = {
-            key: value
-            for key, value in present.items()
-            if not (key in _SIGN_IN and _SIGN_IN & values.keys())
-        }
-        if kept | values == present:
-            return "unchanged"
-        _check_is_ours(client, name)
-        client.put_secret_value(SecretId=name, SecretString=json.dumps(kept | values))
-        return "updated"
+            return SecretChange(name=name, effect="updated", values=kept | values)
+
+    def store(self, change: "SecretChange") -> None:
+        """Raises TaskProfilerError."""
+        client = self.open_client("secretsmanager")
+        name, text = change.name, json.dumps(change.values)
+        what = f"The secret {name} cannot be stored"
+        with aws_errors(what, self._actions):
+            if change.effect == "created":
+                client.create_secret(
+                    Name=name,
+                    Description="Settings of Task Profiler's forwarder",
+                    SecretString=text,
+                    Tags=[
+                        {"Key": key, "Value": value}
+                        for key, value in {**_TAGS, **self.tags}.items()
+                    ],
+                    **({"KmsKeyId": self.key_arn} if self.key_arn else {}),
+                )
+                return
+            if change.effect == "restored":
+                client.restore_secret(SecretId=name)
+                what = f"The secret {name} is restored with its old values, and cannot be changed"
+        if change.effect != "unchanged":
+            with aws_errors(what, self._actions):
+                client.put_secret_value(SecretId=name, SecretString=text)
+
+    @property
+    def _actions(self) -> str:
+        actions = (
+            "secretsmanager:GetSecretValue, DescribeSecret, CreateSecret, PutSecretValue, "
+            "RestoreSecret and TagResource"
+        )
+        if self.key_arn:
+            actions += f", and kms:GenerateDataKey and Decrypt with {self.key_arn}"
+        return actions
+
+
+class SecretChange(Struct, frozen=True, kw_only=True):
+    """The effect on a secret, and the values that it will have: it has no other ones."""
+
+    name: str
+    effect: Literal["created", "updated", "unchanged", "restored"]
+    values: dict[str, str]
 
 
 def _check_is_ours(client: AwsClient, name: str) -> None:

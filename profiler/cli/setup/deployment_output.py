@@ -21,6 +21,7 @@ from profiler.aws_account.forwarder_stack import (
 from profiler.aws_account.setup.change_sets import (
     ChangeSet,
     CloudFormationEvent,
+    HalfDeletedError,
     ResourceChange,
     StackChanger,
     StillRunningError,
@@ -282,7 +283,7 @@ def _explain_deleted_filters(name: str, filters: FilterPlan) -> Iterator[None]:
     """Say of a stack that is not deleted that the filters are: its functions get no line."""
     try:
         yield
-    except StillRunningError:  # it may be deleted
+    except (StillRunningError, HalfDeletedError):  # no update can subscribe it again
         raise
     except TaskProfilerError as error:
         if not filters.delete:

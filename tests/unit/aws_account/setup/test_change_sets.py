@@ -161,7 +161,8 @@ def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
     failing = [("DELETE_FAILED", "Role", "AWS::IAM::Role", "in\n use"), of_stack("DELETE_FAILED")]
     changes = changes_of(FakeCloudFormation(happens=[failing]))
     with pytest.raises(
-        TaskProfilerError, match=r"could not be deleted \(DELETE_FAILED\): Role: in use\.$"
+        TaskProfilerError,
+        match=r"could not be deleted \(DELETE_FAILED\): Role: in use\. It forwards",
     ):
         changes.delete_stack(STACK_ID)
 
