@@ -59,6 +59,7 @@ class Stack(FakeCloudFormation):
         self._is_deleted = False
         self._last_parameters: list[Any] = []
         self.overtaken = ""
+        self._asked: list[Any] = []
         self.undeletable = ""  # why a resource cannot be deleted
         if parameters is not None:
             self.stack = self._stack("UPDATE_COMPLETE", parameters)
@@ -91,6 +92,7 @@ class Stack(FakeCloudFormation):
             raise answer_of_error("ValidationError", message=message)
         if arguments["ChangeSetType"] == "UPDATE" and not is_there:
             raise answer_of_error("ValidationError", message="Stack [tp] does not exist")
+        self._asked = arguments["Parameters"]
         if self.stack is None:
             self.stack = {"StackStatus": "REVIEW_IN_PROGRESS"}
         made["Id"] = f"{CHANGE_SET}{len(self.called)}"
@@ -109,7 +111,12 @@ class Stack(FakeCloudFormation):
             raise answer_of_error("ChangeSetNotFound", message="ChangeSet does not exist")
         super().execute_change_set(operation, **arguments)
         self.pending.clear()
-        self.stack = self._stack("UPDATE_COMPLETE", NEW_VALUES)
+        earlier = (self.stack or {}).get("Parameters", ())
+        values = {one["ParameterKey"]: one["ParameterValue"] for one in earlier}
+        for one in self._asked:
+            if not one.get("UsePreviousValue"):
+                values[one["ParameterKey"]] = one["ParameterValue"]
+        self.stack = self._stack("UPDATE_COMPLETE", values)
         self.happens.append([of_stack("UPDATE_COMPLETE")])
 
     def delete_stack(self, **arguments: Any) -> None:
@@ -135,7 +142,11 @@ class World:
 
     def __init__(self, parameters: Mapping[str, str] | None) -> None:
         self.cloudformation = Stack(parameters)
-        self.filters: dict[str, dict[str, dict[str, Any]]] = {GROUP: {}, "/ecs/old": {}}
+        self.filters: dict[str, dict[str, dict[str, Any]]] = {
+            GROUP: {},
+            "/ecs/old": {},
+            "/ecs/b": {},
+        }
         if parameters is not None:
             self.put_filter(
                 logGroupName="/ecs/old",
@@ -146,6 +157,7 @@ class World:
         self.objects: set[str] = set()
         self.buckets: set[str] = set()
         self.secrets: dict[str, str] = {}
+        self.secret_versions: dict[str, int] = {}
         self.clients: dict[str, Any] = {
             "cloudformation": self.cloudformation,
             "logs": SimpleNamespace(
@@ -174,9 +186,7 @@ class World:
             "batch": SimpleNamespace(get_paginator=self._paginator),
             "secretsmanager": SimpleNamespace(
                 get_secret_value=self._get_secret,
-                describe_secret=lambda **_: {
-                    "Tags": [{"Key": "application", "Value": "task-profiler"}]
-                },
+                describe_secret=self._describe_secret,
                 create_secret=self._create_secret,
                 put_secret_value=lambda **given: self._put_secret(given["SecretId"], given),
                 exceptions=SimpleNamespace(
@@ -209,6 +219,12 @@ class World:
         names = [group for group in sorted(self.filters) if group.startswith(prefix)]
         return {"logGroups": [{"logGroupName": group} for group in names]}
 
+    def named_groups(self) -> list[str]:
+        """The log groups that the stack names."""
+        listed = (self.cloudformation.stack or {}).get("Parameters", ())
+        values = {one["ParameterKey"]: one["ParameterValue"] for one in listed}
+        return str(values.get("LogGroups", "")).split(",")
+
     def _head(self, is_there: bool) -> dict[str, Any]:  # noqa: FBT001  of one argument
         if not is_there:
             raise answer_of_error("404", 404)
@@ -217,7 +233,18 @@ class World:
     def _get_secret(self, **given: Any) -> dict[str, str]:
         if given["SecretId"] not in self.secrets:
             raise NotFoundError({"Error": {"Code": "ResourceNotFoundException"}}, "GetSecretValue")
-        return {"SecretString": self.secrets[given["SecretId"]]}
+        name = given["SecretId"]
+        return {"SecretString": self.secrets[name], "VersionId": f"{self.secret_versions[name]}"}
+
+    def _describe_secret(self, **given: Any) -> dict[str, Any]:
+        version = self.secret_versions[given["SecretId"]]
+        return {
+            "Tags": [{"Key": "application", "Value": "task-profiler"}],
+            "VersionIdsToStages": {
+                f"{version}": ["AWSCURRENT"],
+                f"{version - 1}": ["AWSPREVIOUS"],
+            },
+        }
 
     def _create_bucket(self, **given: Any) -> None:
         if given["Bucket"] in self.buckets:
@@ -229,8 +256,10 @@ class World:
             raise answer_of_error("ResourceExistsException")
         self._put_secret(given["Name"], given)
 
-    def _put_secret(self, name: str, given: Mapping[str, Any]) -> None:
+    def _put_secret(self, name: str, given: Mapping[str, Any]) -> dict[str, str]:
         self.secrets[name] = given["SecretString"]
+        self.secret_versions[name] = self.secret_versions.get(name, 0) + 1
+        return {"VersionId": f"{self.secret_versions[name]}"}
 
     def state(self) -> tuple[object, ...]:
         stack = self.cloudformation.stack or {}
@@ -253,6 +282,21 @@ def forwarder_zip(folder: Path) -> str:
 def deployed(calls: NthCallFails, zip_file: str) -> int:
     request = DeploymentRequest(name="tp", zip_file=zip_file, secrets=SECRETS, settings=NEW_VALUES)
     return deploy_forwarder(request, calls.open, None, APPLY)
+
+
+def asking(group: str, setting: str) -> "Act":
+    """The act of somebody who asks for a log group, and for a setting of the secret."""
+
+    def act(calls: NthCallFails, zip_file: str) -> int:
+        request = DeploymentRequest(
+            name="tp",
+            zip_file=zip_file,
+            secrets={"SlackSecretId": {setting: f"https://hooks.slack.com/{setting}"}},
+            settings=VALUES | {"LogGroups": group},
+        )
+        return deploy_forwarder(request, calls.open, None, APPLY)
+
+    return act
 
 
 def removed(calls: NthCallFails, _zip_file: str) -> int:

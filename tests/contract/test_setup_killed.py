@@ -2,13 +2,25 @@
 calls, or throttled from one on: the same command does the rest, or what is left was named.
 """
 
+import json
 from collections.abc import Callable, Mapping
 
 import pytest
 
 from tests.fake_registry import IMAGE, Registry, built
 from tests.nth_calls import Failure, KilledError, NthCallFails
-from tests.setup_world import ACTS, VALUES, Act, World, deployed, forwarder_zip, removed, tried
+from tests.setup_world import (
+    ACTS,
+    GROUP,
+    VALUES,
+    Act,
+    World,
+    asking,
+    deployed,
+    forwarder_zip,
+    removed,
+    tried,
+)
 
 WRITES = ("create", "put", "delete", "execute")
 # The command for the filter that the stack's own parameters name no more.
@@ -189,6 +201,55 @@ def test_two_people_at_once_leave_the_stack_as_one_would(
         if FILTER in f"{first}{second}{said}":
             world.filters["/ecs/old"] = {}
         assert world.state() == wanted, where
+
+
+ONE, OTHER = asking(GROUP, "slack_failure_webhook_url"), asking("/ecs/b", "slack_success_url")
+
+
+@pytest.mark.parametrize("failure", ["denied", "lost"])
+@pytest.mark.parametrize(
+    ("act", "other", "parameters"),
+    [(ONE, OTHER, VALUES), (ONE, OTHER, None), (ONE, removed, VALUES), (removed, OTHER, VALUES)],
+    ids=["update", "create", "delete-meanwhile", "update-meanwhile"],
+)
+def test_of_two_people_with_different_wishes_nothing_is_lost_unsaid(
+    act: Act,
+    other: Act,
+    parameters: Mapping[str, str] | None,
+    failure: Failure,
+    zip_file: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A log group is subscribed if the stack names it, and the secret has the settings of both; or
+    the first one is told which filter or which settings are not as they should be.
+    """
+    names = done_at_once(act, parameters, zip_file)[1]
+    if act is removed:  # the stack is read just before: no update fits in between
+        names = names[: names.index("delete_stack") - 1]
+    for nth, name in enumerate(names, 1):
+        world = World(parameters)
+        second: list[tuple[int, str]] = []
+
+        def meanwhile(second: list[tuple[int, str]] = second, world: World = world) -> None:
+            second.append(carried_on(world, other, zip_file))
+            capfd.readouterr()
+
+        met = NthCallFails(world.open, nth, failure, meanwhile=meanwhile)
+        first = tried(act, met, zip_file)
+        said = first[1] + "".join(capfd.readouterr())
+        where = (nth, name, first, second, said)
+        named = world.named_groups()
+        for group, filters in world.filters.items():
+            if filters and group not in named:
+                told = (
+                    f"delete-subscription-filter --log-group-name {group} --filter-name tp-groups"
+                )
+                assert first[0] == 1, where
+                assert told in said, where
+        settings = json.loads(world.secrets.get("tp/slack", "{}"))
+        if removed not in (act, other):
+            assert "slack_success_url" in settings, where
+            assert first[0] == 1 or len(settings) == 2, where
 
 
 def each_call(

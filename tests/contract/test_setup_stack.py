@@ -362,6 +362,22 @@ def test_a_secret_that_is_only_restored_is_said_to_have_its_old_values(account: 
     assert account.secret("tp/search") == {"api_key": "old"}
 
 
+def test_settings_that_two_people_store_at_once_are_not_lost_unsaid(account: Account) -> None:
+    """Secrets Manager takes each. The control is one after the other."""
+    name, store = "tp/slack", SecretStore(open_client=account.aws.client)
+    store_secret(account.aws.client, name, {"a": "hunter2"})
+    for key in "bc":
+        store_secret(account.aws.client, name, {key: "hunter2"})
+    assert account.secret(name).keys() == {"a", "b", "c"}
+    one, other = (store.plan_change(name, {key: "hunter2"}) for key in "de")
+    store.store(other)
+    with pytest.raises(TaskProfilerError, match="give the other command again, too") as error:
+        store.store(one)
+    assert "hunter2" not in str(error.value)
+    assert store_secret(account.aws.client, name, {"e": "hunter2"}) == "updated"
+    assert account.secret(name).keys() == set("abcde")
+
+
 def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_changes(
     account: Account, capfd: pytest.CaptureFixture[str]
 ) -> None:

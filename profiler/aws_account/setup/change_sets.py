@@ -218,12 +218,24 @@ class StackChanger(Struct):
         except TaskProfilerError as error:
             refusal = error
             if cause_code(error) in _STALE:
-                refusal = TaskProfilerError(
-                    f"The stack {self.name} is not changed, because somebody has changed it since "
-                    "this change was planned: run the command again."
-                )
+                refusal = self._overtaken_error("changed")
             with self.discarded_on_error(change_set):
                 raise refusal from error.__cause__
+
+    def check_planned_state(self, planned: ForwarderStack, verb: str) -> None:
+        """Raise TaskProfilerError if somebody has changed the stack since it was read for the plan,
+        whose filters are those of the earlier parameters; ``verb`` is what is not done.
+
+        CloudFormation itself refuses a change set that is older than the last change.
+        """
+        if read_forwarder(self.open_client, planned.name).parameters != planned.parameters:
+            raise self._overtaken_error(verb)
+
+    def _overtaken_error(self, verb: str) -> TaskProfilerError:
+        return TaskProfilerError(
+            f"The stack {self.name} is not {verb}, because somebody has changed it since this "
+            "change was planned: run the command again."
+        )
 
     def read_earlier(self, stack_id: str) -> None:
         """Read the events until now. Without the right to it, no change can be followed."""

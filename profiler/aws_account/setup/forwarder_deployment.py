@@ -5,6 +5,7 @@ of both.
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from http import HTTPStatus
 from itertools import islice
 from operator import attrgetter
@@ -36,6 +37,7 @@ from profiler.aws_account.setup.group_filters import (
     check_group_names,
     delivery_of_stack_values,
     log_groups_parameter,
+    removal_command,
 )
 from profiler.aws_account.setup.template_limits import (
     check_function_names,
@@ -437,9 +439,26 @@ class ForwarderDeployment(Struct, frozen=True):
         delivery: FilterDelivery | None = delivery_of_stack_values(
             plan.parameter_values_after, state
         )
-        return GroupFilters(state.name, self.open_client, self.on_step).carry_out(
+        failures = GroupFilters(state.name, self.open_client, self.on_step).carry_out(
             filters, delivery, self.changes.clock, self.on_step
         )
+        return (*failures, *self._unnamed_group_sentences(filters))
+
+    def _unnamed_group_sentences(self, filters: FilterPlan) -> Iterator[str]:
+        """Log groups whose filter was put, and that the stack does not name any more, because
+        somebody has changed it meanwhile: no later command would find the filter.
+        """
+        if not filters.put:
+            return
+        stack = read_forwarder(self.open_client, self.request.name)
+        names = split_names(stack.parameters.get("LogGroups", ""))
+        for group in filters.put:
+            if not any(fnmatchcase(group, name) for name in names):
+                yield (
+                    f"{group} is subscribed, but somebody has changed the stack {stack.name} "
+                    "since, which does not name it any more: run the command again, or "
+                    f"{removal_command(group, filters.name)}"
+                )
 
 
 def filter_sentences(filters: FilterPlan) -> Iterator[str]:

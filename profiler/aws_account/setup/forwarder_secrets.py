@@ -36,7 +36,7 @@ class SecretStore(Struct, frozen=True, kw_only=True):
         client = self.open_client("secretsmanager")
         with aws_errors(f"The secret {name} cannot be stored", self._actions):
             try:
-                present = _read_secret(client, name)
+                present, version = _read_secret(client, name)
             except client.exceptions.InvalidRequestException:
                 # The answer to this call only if the secret is deleted.
                 _check_is_ours(client, name)
@@ -51,7 +51,7 @@ class SecretStore(Struct, frozen=True, kw_only=True):
             if kept | values == present:
                 return SecretChange(name=name, effect="unchanged", values=present)
             _check_is_ours(client, name)
-            return SecretChange(name=name, effect="updated", values=kept | values)
+            return SecretChange(name=name, effect="updated", values=kept | values, version=version)
 
     def store(self, change: "SecretChange") -> None:
         """Raises TaskProfilerError."""
@@ -76,7 +76,8 @@ class SecretStore(Struct, frozen=True, kw_only=True):
                 what = f"The secret {name} is restored with its old values, and cannot be changed"
         if change.effect != "unchanged":
             with aws_errors(what, self._actions):
-                client.put_secret_value(SecretId=name, SecretString=text)
+                put = client.put_secret_value(SecretId=name, SecretString=text)
+                _check_replaced_version(client, change, put["VersionId"])
 
     @property
     def _actions(self) -> str:
@@ -90,11 +91,15 @@ class SecretStore(Struct, frozen=True, kw_only=True):
 
 
 class SecretChange(Struct, frozen=True, kw_only=True):
-    """The effect on a secret, and the values that it will have: it has no other ones."""
+    """The effect on a secret, and the values that it will have: it has no other ones.
+
+    ``version`` is the id of the version that they were made from; None: of none.
+    """
 
     name: str
     effect: Literal["created", "updated", "unchanged", "restored"]
     values: dict[str, str]
+    version: str | None = None
 
 
 def _check_is_ours(client: AwsClient, name: str) -> None:
@@ -110,13 +115,28 @@ def _check_is_ours(client: AwsClient, name: str) -> None:
     )
 
 
-def _read_secret(client: AwsClient, name: str) -> dict[str, str] | None:
+def _check_replaced_version(client: AwsClient, change: SecretChange, own: str) -> None:
+    """Raise TaskProfilerError if somebody has stored another version since the plan was made."""
+    if change.version is None:
+        return
+    stages = client.describe_secret(SecretId=change.name)["VersionIdsToStages"]
+    for version, labels in stages.items():
+        if "AWSPREVIOUS" in labels and version not in (change.version, own):
+            raise TaskProfilerError(
+                f"Somebody else has changed the secret {change.name} at the same moment, and those "
+                "settings are replaced: give the other command again, too."
+            )
+
+
+def _read_secret(client: AwsClient, name: str) -> tuple[dict[str, str] | None, str | None]:
+    """The values and the id of their version; None without the secret."""
     try:
-        text = client.get_secret_value(SecretId=name).get("SecretString", "")
+        answer = client.get_secret_value(SecretId=name)
     except client.exceptions.ResourceNotFoundException:
-        return None
+        return None, None
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        values = msgspec.json.decode(answer.get("SecretString", ""), type=dict[str, Any])
     except msgspec.DecodeError as error:
         said = f"The secret {name} is not a JSON object: delete it, or store its settings by hand."
         raise TaskProfilerError(said) from error
+    return values, answer["VersionId"]

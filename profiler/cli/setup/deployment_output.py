@@ -167,6 +167,7 @@ def deploy_forwarder(
         return 0
     change_set = deployment.upload_and_create_change_set(plan, bucket)
     with nullcontext() if change_set is None else changes.discarded_on_error(change_set):
+        changes.check_planned_state(plan.state, "changed")
         if change_set is not None and not output.as_json:
             _print_changes(change_set.changes)
         deployment.store_secrets(plan)
@@ -184,6 +185,11 @@ def deploy_forwarder(
             output.print_step(f"If this command is killed, {_removal_commands(plan.filters)}")
         with _explain_interruption(state.name, plan.filters):
             state = changes.apply_change_set(change_set)
+        if state.possible_action == "absent":
+            raise TaskProfilerError(
+                f"The stack {plan.state.name} was deployed, and somebody has deleted it since: run "
+                f"the command again.{_lost_filters_sentence(plan.filters)}"
+            )
     rest = (
         "The stack is deployed, but not all subscription filters are: repeat the command, which "
         f"does the rest.{_lost_filters_sentence(plan.filters)}"
@@ -332,6 +338,7 @@ def delete_forwarder(name: str, open_client: OpenClient, output: DeploymentOutpu
     if failures:
         _warn_of_log_groups(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
+    changes.check_planned_state(state, "deleted")
     with _explain_interruption(name, FilterPlan()), _explain_deleted_filters(name, filter_plan):
         kept = [*remaining_resource_lines(state, changes.delete_stack(state.stack_id))]
     head = f"The stack {state.name_and_region} is deleted. These stay:"
