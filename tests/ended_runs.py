@@ -13,7 +13,7 @@ from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.merged_run import runs_of_witnesses
 from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, slack_message_of
-from profiler.forwarder.run_event import run_event_of_task
+from profiler.forwarder.run_event import run_event_of_task, seen_report
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -71,9 +71,10 @@ def run_of(
         log=more.get("log"),
         resized_from=resized_from,
     )
-    runs = runs_of_witnesses(event)
+    reported = None
     if report_line is not None:
-        runs = runs_of_witnesses(event, report_line.report, report_line.claim)
+        reported = seen_report(report_line.report, report_line.claim, event)
+    runs = runs_of_witnesses(event, reported)
     return EndedRun(
         task=task,
         run=runs.by_both,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list
-from profiler.core.optional_math import any_known, known_values
+from profiler.core.optional_math import known_values
 from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
@@ -21,9 +21,8 @@ from profiler.forwarder.invocation import (
     ThrottledError,
 )
 from profiler.forwarder.line_kinds import (
-    contains_call_stacks,
-    decode_notice_line,
     decode_report_line,
+    is_profiler_line,
 )
 from profiler.forwarder.run_event import CONTAINER_ID, OWN_STREAM, LogStreamClaim
 from profiler.forwarder.stopped_task_reads import PAGE_LINES, MissingStreamError, StreamLine
@@ -342,7 +341,7 @@ class ReportFinder(Struct):
         tail = self._tails.get(stream)
         pages = self._read_pages(stream, PAGE_LINES, again=tail is None or not tail.lines)
         newest = (line.text for line in chain.from_iterable(pages))
-        lines = (text for text in newest if not _is_profiler_line(text))
+        lines = (text for text in newest if not is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
 
     def last_lines_already_read(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
@@ -350,15 +349,15 @@ class ReportFinder(Struct):
         if stream is None or stream not in self._tails:
             return ()
         lines = (line.text for line in self._tails[stream].lines)
-        lines = (text for text in lines if not _is_profiler_line(text))
+        lines = (text for text in lines if not is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
 
     def _reports_in_lines(
         self, stream: LogTarget, lines: Iterable[StreamLine]
     ) -> Iterator[ReportLine]:
         """The reports and checkpoints of the task's containers in lines of a stream."""
-        for line in lines:
-            report = decode_report_line(line.text)
+        decoded = [(line, decode_report_line(line.text)) for line in lines]
+        for line, report in decoded:
             if not isinstance(report, Report):
                 continue
             voucher = self._voucher_for_report(report, stream, line.timestamp_ms)
@@ -376,12 +375,13 @@ class ReportFinder(Struct):
         """
         if report.record.task_id != self.task.id:
             return None
+        claim = claim_of(report)
         # The task's definition may give the monitor another name than usual.
         monitor = self.containers.monitor or MONITOR_NAME
         trust = self.trusted_groups.trust_in_stream(
             self.task.account_id, stream.group, stream.stream, monitor=monitor
         )
-        verdict = trust.judge_line(claim_of(report), timestamp_ms)
+        verdict = trust.judge_line(claim, timestamp_ms)
         if verdict.awaits_container_id_check:
             # ECS's event names the container that has this id.
             speakers = (report.record.container.name, monitor)
@@ -474,9 +474,3 @@ class ReportFinder(Struct):
 def _cannot_be_vouched_for(line: ReportLine) -> bool:
     """Whether not even the task's event can vouch for the report's log stream."""
     return not line.claim.is_own and line.claim.voucher != CONTAINER_ID
-
-
-def _is_profiler_line(text: str) -> bool:
-    # A batch that is wrapped by ``run`` can print its report as one line of text.
-    is_own = any_known(decode_report_line(text), decode_notice_line(text))
-    return is_own or contains_call_stacks(text) or text.startswith("REPORT TaskId: ")

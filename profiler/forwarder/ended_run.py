@@ -13,8 +13,12 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
-from profiler.forwarder.merged_run import MergedRun, with_unknown_fields_from
-from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim
+from profiler.forwarder.merged_run import (
+    MergedRun,
+    runs_of_witnesses,
+    with_unknown_fields_from,
+)
+from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim, seen_report
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.event_end import failures_of_others
 from profiler.record.measured import Number
@@ -186,6 +190,16 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         if line is None or line.claim.is_own or self.run.is_confirmed:
             return self
         return replace(self, run=self.alone, reported=None, report_line=None, report_log=None)
+
+    def with_log_words(self, gpu_memory_error: str | None) -> "EndedTask":
+        """The task merged with a line of the batch's log on a lack of GPU memory."""
+        run = self.run
+        if not gpu_memory_error or run.event is None:
+            return self
+        event = replace(run.event, gpu_memory_error=gpu_memory_error)
+        reported = None if run.report is None else seen_report(run.report, self.claim, event)
+        runs = runs_of_witnesses(event, reported)
+        return replace(self, run=runs.by_both, alone=runs.by_event)
 
     def console_links(self, kibana_url: str | None) -> RunLinks:
         """The addresses of the run, as in its document; its log is the definition's without a

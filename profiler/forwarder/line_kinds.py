@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from profiler.core.optional_math import any_known
 from profiler.record.impossible_values import decode_leniently, is_too_long
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice_json
 from profiler.record.record_model import Report, decode
@@ -58,6 +59,15 @@ def decode_notice_line(message: str) -> NoticeLine | InvalidReport | None:
     """Return the notice of a running task in a line; None for any other line."""
     notice = _decode_typed_line(message, _NOTICES, decode_notice_json, "notice")
     return None if isinstance(notice, ScheduleNoticeLine) else notice
+
+
+def is_profiler_line(message: str) -> bool:
+    """Whether Task Profiler has written the line: a report, also as text, a notice, or stacks.
+
+    A batch that is wrapped by ``run`` can print its report as one line of text.
+    """
+    is_own = any_known(decode_report_line(message), decode_notice_line(message))
+    return is_own or contains_call_stacks(message) or message.startswith("REPORT TaskId: ")
 
 
 def _decode_typed_line(

@@ -11,13 +11,15 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.optional_math import first_known, known
-from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
+from profiler.core.timestamps import format_datetime
 from profiler.forwarder.run_event import (
     NOTHING_SEEN,
     OWN_STREAM,
     LogStreamClaim,
     RunAsSeen,
     RunEvent,
+    SeenReport,
+    seen_report,
 )
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.gpu_memory_texts import with_gpu_memory_error
@@ -26,7 +28,6 @@ from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     ABSENT_PARTS,
     CHECKPOINT,
-    NO_INTERVAL,
     UNKNOWN_COST,
     UNKNOWN_SIZE,
     Cost,
@@ -128,29 +129,33 @@ class WitnessedRuns(Struct, frozen=True, kw_only=True):
 
 
 def runs_of_witnesses(
-    event: RunEvent,
-    report: Report | None = None,
-    claim: LogStreamClaim = OWN_STREAM,
-    *,
-    task_cost: Cost = UNKNOWN_COST,
+    event: RunEvent, reported: SeenReport | None = None, *, task_cost: Cost = UNKNOWN_COST
 ) -> WitnessedRuns:
     """The run as the task's event and its report (or its last checkpoint) show it.
 
-    ``claim``: the report's log stream. ``task_cost``: if the report of another container has it.
+    ``reported``: with the event's verdict. ``task_cost``: if the report of another container has
+    it.
     """
-    if report is None:
-        by_event = run_of_event(event)
+    alone = _by_event(event)
+    if reported is None:
+        (by_event,) = _judged(alone)
         return WitnessedRuns(by_both=by_event, by_event=by_event)
-    whole = report
+    if reported.report.type == CHECKPOINT:
+        by_both, by_event = _judged(_by_both(reported, event), alone)
+        return WitnessedRuns(by_both=by_both, by_event=by_event)
+    record = reported.report.record
+    whole = reported
     if task_cost != UNKNOWN_COST:
-        whole = replace(report, record=replace(report.record, cost=task_cost))
-    by_both = merge_report_and_event(whole, event, claim)
-    by_event = run_of_event(event)
-    by_report = None
-    if report.type != CHECKPOINT:
-        record = replace(report.record, account_id=event.account_id)
-        by_report = run_of_report(replace(report, record=record), claim)
+        whole = _with_record(reported, replace(record, cost=task_cost))
+    in_account = _with_record(reported, replace(record, account_id=event.account_id))
+    by_both, by_event, by_report = _judged(_by_both(whole, event), alone, _by_report(in_account))
     return WitnessedRuns(by_both=by_both, by_event=by_event, by_report=by_report)
+
+
+def _with_record(reported: SeenReport, record: Record) -> SeenReport:
+    """A final report with another record of the same times."""
+    report = replace(reported.report, record=record)
+    return replace(reported, report=report, seen=replace(reported.seen, record=record))
 
 
 def run_of_report(report: Report, claim: LogStreamClaim = OWN_STREAM) -> MergedRun:
@@ -158,19 +163,14 @@ def run_of_report(report: Report, claim: LogStreamClaim = OWN_STREAM) -> MergedR
 
     ``claim``: the report's log stream.
     """
-    is_confirmed = None if claim.is_own else False
-    return _merged_with_outcome(
-        _seen_by_monitor(report), report, None, claim, is_confirmed=is_confirmed
-    )
+    (run,) = _judged(_by_report(seen_report(report, claim)))
+    return run
 
 
 def run_of_event(event: RunEvent) -> MergedRun:
     """The run as the task's event alone shows it, without a report."""
-    if event.is_from_document:
-        raise ValueError("A run has a report, or a task's event, not read back from a document.")
-    record = with_gpu_memory_error(event.alone.record, event.gpu_memory_error)
-    seen = replace(event.alone, record=record)
-    return _merged_with_outcome(seen, None, event, OWN_STREAM, is_confirmed=event.is_identified)
+    (run,) = _judged(_by_event(event))
+    return run
 
 
 def merge_report_and_event(
@@ -212,57 +212,104 @@ def merge_report_and_event(
     Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
-    verdict = event.verdict_on_report(claim, report.record.account_id)
-    if verdict == "refuted":
-        return run_of_event(event)
-    seen = _seen_by_both(report, event)
-    return _merged_with_outcome(seen, report, event, claim, is_confirmed=verdict == "confirmed")
+    (run,) = _judged(_by_both(seen_report(report, claim, event), event))
+    return run
 
 
-def _merged_with_outcome(
-    seen: RunAsSeen,
-    report: Report | None,
-    event: RunEvent | None,
-    claim: LogStreamClaim,
-    *,
-    is_confirmed: bool | None,
-) -> MergedRun:
-    """The run with how it ended, by the monitor's words and by ECS's."""
-    record = seen.record
-    reported = None if report is None else report.record
-    end = NO_EVENT
-    if event is not None:
-        end = event.combined_end
-        if reported is not None:
-            reported = with_gpu_memory_error(reported, event.gpu_memory_error)
-    outcome = outcome_of(
-        reported, end, container=record.container.name, is_confirmed=is_confirmed is True
+class _UnjudgedRun(Struct, frozen=True, kw_only=True):
+    """A run as its witnesses show it, before it is asked how it ended.
+
+    ``reported``: the record by which the monitor judges the end.
+    """
+
+    seen: RunAsSeen
+    report: Report | None = None
+    reported: Record | None = None
+    event: RunEvent | None = None
+    claim: LogStreamClaim = OWN_STREAM
+    is_confirmed: bool | None
+
+
+def _judged(*runs: _UnjudgedRun) -> list[MergedRun]:
+    """The runs with how they ended, by the monitor's words and by ECS's."""
+    outcomes = [
+        outcome_of(
+            run.reported,
+            NO_EVENT if run.event is None else run.event.combined_end,
+            container=run.seen.record.container.name,
+            is_confirmed=run.is_confirmed is True,
+        )
+        for run in runs
+    ]
+    judged = []
+    for run, outcome in zip(runs, outcomes, strict=True):
+        record = run.seen.record
+        if (record.status, record.exit_code) != (outcome.status, outcome.exit_code):
+            record = replace(record, status=outcome.status, exit_code=outcome.exit_code)
+        judged.append(
+            MergedRun(
+                record=record,
+                outcome=outcome,
+                report=run.report,
+                event=run.event,
+                claim=run.claim,
+                began_at=run.seen.began_at,
+                started_at=run.seen.started_at,
+                finished_at=run.seen.finished_at,
+                written_at=run.seen.written_at,
+                is_complete=run.report is not None and run.report.type != CHECKPOINT,
+                is_confirmed=run.is_confirmed,
+            )
+        )
+    return judged
+
+
+def _by_report(reported: SeenReport) -> _UnjudgedRun:
+    """The run as a report alone shows it."""
+    return _UnjudgedRun(
+        seen=reported.seen,
+        report=reported.report,
+        reported=reported.report.record,
+        claim=reported.claim,
+        is_confirmed=None if reported.claim.is_own else False,
     )
-    if (record.status, record.exit_code) != (outcome.status, outcome.exit_code):
-        record = replace(record, status=outcome.status, exit_code=outcome.exit_code)
-    return MergedRun(
-        record=record,
-        outcome=outcome,
-        report=report,
-        event=event,
-        claim=claim,
-        began_at=seen.began_at,
-        started_at=seen.started_at,
-        finished_at=seen.finished_at,
-        written_at=seen.written_at,
-        is_complete=report is not None and report.type != CHECKPOINT,
-        is_confirmed=is_confirmed,
-    )
 
 
-def _seen_by_both(report: Report, event: RunEvent) -> RunAsSeen:
-    """The run as the report shows it, with what the event decides."""
-    seen = _seen_by_monitor(report)
+def _by_event(event: RunEvent) -> _UnjudgedRun:
+    """The run as the event alone shows it."""
+    if event.is_from_document:
+        raise ValueError("A run has a report, or a task's event, not read back from a document.")
+    record = _with_log_words(event.alone.record, event)
+    seen = replace(event.alone, record=record)
+    return _UnjudgedRun(seen=seen, event=event, is_confirmed=event.is_identified)
+
+
+def _by_both(reported: SeenReport, event: RunEvent) -> _UnjudgedRun:
+    """The run as the report shows it, with what the event decides; by the event alone, if that
+    refutes the report.
+    """
+    if reported.verdict == "refuted":
+        return _by_event(event)
+    report = reported.report
+    seen = reported.seen
     if report.type != CHECKPOINT:
         seen = _with_times_within_task(seen, event)
     elif not event.is_from_document:
         seen = _checkpoint_until_task_end(seen, event.alone)
-    return replace(seen, record=_record_with_event(seen.record, event))
+    return _UnjudgedRun(
+        seen=replace(seen, record=_record_with_event(seen.record, event)),
+        report=report,
+        reported=_with_log_words(report.record, event),
+        event=event,
+        claim=reported.claim,
+        is_confirmed=reported.verdict == "confirmed",
+    )
+
+
+def _with_log_words(record: Record, event: RunEvent) -> Record:
+    """The record with what the batch's log says of a lack of GPU memory."""
+    error = event.gpu_memory_error
+    return record if error is None else with_gpu_memory_error(record, error)
 
 
 def _plausible_cost(record: Record, event: RunEvent) -> Cost:
@@ -272,28 +319,6 @@ def _plausible_cost(record: Record, event: RunEvent) -> Cost:
         lived = event.stopped_at - event.created_at + 2 * CLOCK_TOLERANCE
         longest_ms = lived / timedelta(milliseconds=1)
     return cost_on_provider(event.capacity_provider, possible_cost(record, longest_ms))
-
-
-def _seen_by_monitor(report: Report) -> RunAsSeen:
-    """The run as a report shows it; a checkpoint, without what is only known at the end."""
-    record = report.record
-    started_at = parse_datetime(record.started_at)
-    finished_at = parse_datetime(record.finished_at)
-    written_at = parse_datetime(report.time)
-    began_at = subtract_ms(started_at, record.metrics.init_duration_ms) or written_at
-    if report.type == CHECKPOINT:
-        written_at = None
-        metrics = replace(record.metrics, billed_duration_ms=None)
-        record = replace(
-            record, cost=UNKNOWN_COST, interval=NO_INTERVAL, exit_code=None, metrics=metrics
-        )
-    return RunAsSeen(
-        record=record,
-        began_at=began_at,
-        started_at=started_at,
-        finished_at=finished_at,
-        written_at=written_at,
-    )
 
 
 def _with_times_within_task(seen: RunAsSeen, event: RunEvent) -> RunAsSeen:
@@ -338,7 +363,7 @@ def _checkpoint_until_task_end(seen: RunAsSeen, alone: RunAsSeen) -> RunAsSeen:
 
 def _record_with_event(record: Record, event: RunEvent) -> Record:
     """The record with what the event decides."""
-    record = with_gpu_memory_error(record, event.gpu_memory_error)
+    record = _with_log_words(record, event)
     digest = next(iter(event.image_digests), None)
     container = replace(
         record.container,

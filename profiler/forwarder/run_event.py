@@ -1,6 +1,8 @@
-"""What ECS's event says of a run, and which report it vouches for.
+"""The witnesses of a run: what ECS's event and its report say, and for which report the event
+vouches.
 
-A document keeps all of it, so that a report that comes later is merged as one that came earlier.
+A document keeps all that the event says, so that a report that comes later is merged as one that
+came earlier.
 """
 
 from collections.abc import Mapping
@@ -14,10 +16,20 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import EC2, LogTarget
 from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.core.optional_math import known, known_values
-from profiler.core.timestamps import format_datetime, parse_datetime
+from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
 from profiler.record.batch_job import NO_JOB, BatchJob, batch_job_of_document
 from profiler.record.event_end import cause_with_job_end, written_event_end
-from profiler.record.record_model import UNKNOWN_SIZE, Container, Metrics, Record, TaskSize
+from profiler.record.record_model import (
+    CHECKPOINT,
+    NO_INTERVAL,
+    UNKNOWN_COST,
+    UNKNOWN_SIZE,
+    Container,
+    Metrics,
+    Record,
+    Report,
+    TaskSize,
+)
 from profiler.record.run_outcome import Cause
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -169,6 +181,46 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         if is_of_run is False:
             return "refuted"
         return "confirmed" if is_of_run and self.is_identified else "unconfirmed"
+
+
+class SeenReport(Struct, frozen=True, kw_only=True):
+    """A report (or last checkpoint), the run as it shows it, and the log stream that it is from.
+
+    ``verdict``: the event's on the report; None before there is an event.
+    """
+
+    report: Report
+    seen: RunAsSeen
+    claim: LogStreamClaim
+    verdict: Verdict | None = None
+
+
+def seen_report(
+    report: Report, claim: LogStreamClaim = OWN_STREAM, event: RunEvent | None = None
+) -> SeenReport:
+    """The run as the report shows it; a checkpoint, without what is only known at the end."""
+    record = report.record
+    verdict = None
+    if event is not None:
+        verdict = event.verdict_on_report(claim, record.account_id)
+    started_at = parse_datetime(record.started_at)
+    finished_at = parse_datetime(record.finished_at)
+    written_at = parse_datetime(report.time)
+    began_at = subtract_ms(started_at, record.metrics.init_duration_ms) or written_at
+    if report.type == CHECKPOINT:
+        written_at = None
+        metrics = replace(record.metrics, billed_duration_ms=None)
+        record = replace(
+            record, cost=UNKNOWN_COST, interval=NO_INTERVAL, exit_code=None, metrics=metrics
+        )
+    seen = RunAsSeen(
+        record=record,
+        began_at=began_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        written_at=written_at,
+    )
+    return SeenReport(report=report, seen=seen, claim=claim, verdict=verdict)
 
 
 # The fields of a document that only the event writes, with the event's attribute.

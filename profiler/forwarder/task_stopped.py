@@ -53,14 +53,14 @@ from profiler.forwarder.merged_run import run_of_event, runs_of_witnesses
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import notification_key
 from profiler.forwarder.run_documents import event_documents
-from profiler.forwarder.run_event import OWN_STREAM, run_event_of_task
+from profiler.forwarder.run_event import run_event_of_task, seen_report
 from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import end_of_other, judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error_line
 from profiler.record.record_model import UNKNOWN_COST
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import EventEnd
-from profiler.record.stopped_task import EventContainer, StoppedTask
+from profiler.record.stopped_task import UNKNOWN_CONTAINER, EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
 
@@ -119,12 +119,15 @@ class RunOutputs(EndOutputs, Protocol):
 class _TaskByEvent(Struct, frozen=True, kw_only=True):
     """What the event and the definition say of a task, before its report is looked for.
 
-    ``others``: the containers that ran beside the batch, and that the monitor reports on.
+    ``batch`` and ``monitor``: in the event; ``others``: the containers that ran beside the batch,
+    and that the monitor reports on.
     """
 
     task: StoppedTask
     definition: Mapping[str, object] | None
     containers: TaskContainers
+    batch: EventContainer
+    monitor: EventContainer
     end: EventEnd
     others: Sequence[tuple[EventContainer, EventEnd]] = ()
     size_change: SizeChange = NOT_RESIZED
@@ -161,7 +164,10 @@ class TaskStoppedHandler(Struct, frozen=True):
             log_lines = self._failed_container_lines(
                 found.without_unconfirmed_report, settings, reports, judged.containers
             )
-        found = _with_gpu_memory_words(found, reports)
+        if found.outcome.status == "failure":
+            # No line is read for it.
+            lines = reports.last_lines_already_read(found.log, SEARCHED_LINES)
+            found = found.with_log_words(gpu_memory_error_line(lines))
         ended = found.without_unconfirmed_report
         indexed = False
         comparison = NO_COMPARISON
@@ -198,6 +204,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         containers = identify_containers(definition, task)
         candidates = [task.container_or_name_only(name) for name in containers.candidates]
         reported = [task.container_or_name_only(name) for name in containers.reported]
+        monitor = task.container_or_name_only(containers.monitor or MONITOR_NAME)
         end, batch = judge_candidates(
             task, candidates, default=containers.default, monitor=containers.monitor
         )
@@ -211,6 +218,8 @@ class TaskStoppedHandler(Struct, frozen=True):
             task=task,
             definition=definition,
             containers=replace(containers, batch=batch),
+            batch=next((one for one in candidates if one.name == batch), UNKNOWN_CONTAINER),
+            monitor=monitor,
             end=end,
             others=[
                 (other, end_of_other(task, other))
@@ -230,8 +239,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         """The task with its report or its last checkpoint, merged with the event."""
         task = judged.task
         containers = judged.containers
-        monitor = task.container_or_name_only(containers.monitor or MONITOR_NAME)
-        batch = task.container_or_name_only(containers.batch or "")
+        batch, monitor = judged.batch, judged.monitor
         streams = self._possible_report_streams(judged, settings)
         is_monitored = False
         if streams or judged.others:
@@ -252,9 +260,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
                 "looked for everywhere."
             )
-        report, claim, cost = None, OWN_STREAM, UNKNOWN_COST
-        if line is not None:
-            report, claim, cost = line.report, line.claim, reports.task_cost(line)
+        cost = UNKNOWN_COST if line is None else reports.task_cost(line)
         report_log = containers.log_with_line(line)
         log = containers.batch_log
         existing_log = log if reports.may_exist(log) else None
@@ -264,7 +270,8 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
         others = judged.others if is_monitored else ()
         events = [run_event_of_task(task, end, other, monitor) for other, end in others]
-        runs = runs_of_witnesses(event, report, claim, task_cost=cost)
+        reported = None if line is None else seen_report(line.report, line.claim, event)
+        runs = runs_of_witnesses(event, reported, task_cost=cost)
         return EndedTask(
             task=task,
             run=runs.by_both,
@@ -329,20 +336,6 @@ class TaskStoppedHandler(Struct, frozen=True):
             run, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
         )
         print_once(line, f"{notification_key(run)}#log", self.outputs, errors)
-
-
-def _with_gpu_memory_words(ended: EndedTask, reports: ReportFinder) -> EndedTask:
-    """The task with what its batch's log says of a lack of GPU memory, in the lines that were read.
-
-    Lines are not read for it.
-    """
-    event = ended.run.event
-    error = gpu_memory_error_line(reports.last_lines_already_read(ended.log, SEARCHED_LINES))
-    if not error or event is None or ended.outcome.status != "failure":
-        return ended
-    event = replace(event, gpu_memory_error=error)
-    runs = runs_of_witnesses(event, ended.run.report, ended.claim)
-    return replace(ended, run=runs.by_both, alone=runs.by_event)
 
 
 def selects_task(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:

@@ -55,6 +55,8 @@ def end_of_event(
     reasons = [task.reason_of_ecs, *(container.reason or "" for container in task.containers)]
     reasons.append(batch.reason or "")
     failed = failures_of_others(task, batch, monitor)
+    first_end = _container_ends_text(failed)
+    reason = _specific_reason(task, batch, monitor)
     said = EventTexts(
         code=(task.stop_code or "").lower(),
         stated=_normalized_reason(task.stopped_reason),
@@ -70,9 +72,9 @@ def end_of_event(
     return EventEnd(
         cause=cause_of_event(said),
         exit_code=batch.exit_code,
-        reason=_specific_reason(task, batch, monitor),
+        reason=reason,
         out_of_memory=said.is_out_of_memory,
-        first_end=_container_ends_text(failed),
+        first_end=first_end,
     )
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder import invocation
 from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
-from profiler.forwarder.documents import Document
+from profiler.forwarder.documents import Document, ReportDocument
 from profiler.forwarder.ended_run import (
     EndedRun,
     EndedTask,
@@ -46,6 +46,7 @@ from profiler.forwarder.stopped_task_reads import MissingStreamError, StreamLine
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import Cost, Distribution
+from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask, parse_stopped_task
 from profiler.sinks import LogTarget
 from tests.cases import each_case
@@ -270,27 +271,35 @@ CHECKPOINT_LINE = report("task.checkpoint")
 
 @each_case("cluster", [True, False], ids=["cluster", "no cluster"])
 @each_case(
-    ("lines", "detail"),
+    ("lines", "detail", "verdicts"),
     [
-        ({BATCH_STREAM: [report()]}, {}),
+        ({BATCH_STREAM: [report()]}, {}, 3),
         (
             {BATCH_STREAM: [report(cost=None)]},
             {"containers": [{"name": "batch", "exitCode": 0}]},
+            3,
         ),
-        ({MONITOR_STREAM: [CHECKPOINT_LINE]}, {}),
-        ({}, {}),
-        ({}, {"stopCode": "TaskFailedToStart", "startedAt": None}),
+        ({MONITOR_STREAM: [CHECKPOINT_LINE]}, {}, 2),
+        ({}, {}, 1),
+        ({}, {"stopCode": "TaskFailedToStart", "startedAt": None}, 1),
     ],
     ids=["report", "without cost", "checkpoint", "no report", "never started"],
 )
 def test_an_event_is_merged_with_its_report_once(
-    lines: dict[str, list[str]], detail: dict[str, Any], *, cluster: bool
+    lines: dict[str, list[str]], detail: dict[str, Any], verdicts: int, *, cluster: bool
 ) -> None:
-    """Document, notification, export, retry and the printed line read the same run."""
+    """Document, notification, export, retry and the printed line read the same run.
+
+    ``verdicts``: by both witnesses, by the event, and by the final report, which has a document.
+    """
     fakes = StoppedTaskFakes(lines)
     fakes.retry = MemoryRetry(sentence="Started again.", retried_as="1" * 32)
     calls: list[str] = []
-    codes = {merge_report_and_event.__code__: "merge", runs_of_witnesses.__code__: "witnesses"}
+    codes = {
+        merge_report_and_event.__code__: "merge",
+        runs_of_witnesses.__code__: "witnesses",
+        outcome_of.__code__: "outcome",
+    }
 
     def count(frame: FrameType, event: str, _value: object) -> None:
         if event == "call" and frame.f_code in codes:
@@ -302,9 +311,18 @@ def test_an_event_is_merged_with_its_report_once(
         fakes.handle(task(**detail), cluster=cluster, log_lines=5, report_wait_seconds=0)
     finally:
         sys.setprofile(before)
-    assert calls == (["witnesses", "merge"] if lines else ["witnesses"])
+    assert calls == ["witnesses", *["outcome"] * verdicts]
     assert len(fakes.notices) == len(fakes.exported) == len(fakes.printed) == 1
     assert fakes.exported[0][0].run is fakes.notice.run is fakes.asked_to_retry[0].run
+
+
+def test_a_report_that_names_no_account_is_written_in_the_account_of_its_task() -> None:
+    fakes = StoppedTaskFakes({BATCH_STREAM: [report(accountId=None)]})
+    fakes.handle()
+    numbers, _own = fakes.documents
+    assert isinstance(numbers, ReportDocument)
+    assert numbers.fields["cloud"]["account"]["id"] == "111122223333"
+    assert numbers.report_account == "111122223333"
 
 
 def test_the_last_checkpoint_is_used_after_the_wait() -> None:
