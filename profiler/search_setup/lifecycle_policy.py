@@ -67,8 +67,7 @@ class LifecyclePolicy:
         if self._is_opensearch:
             self.feature = "ISM"
             self._path = f"{_ISM}/policies/{name}"
-        existing = server.request("GET", self._path)
-        self._existing = mapping_or_empty(existing.body) if existing.is_success else {}
+        existing = self._read_existing()
         # Without support, the server reads the path as an index (Elasticsearch 7) or has no handler
         # (8, OpenSearch).
         said = str(existing.body).lower()
@@ -83,6 +82,14 @@ class LifecyclePolicy:
             self.absence = f" ({rejection_text(existing)})"
         elif not self.is_supported:
             self.absence = f": this server has no {self.feature}"
+
+    def _read_existing(self) -> ServerResponse:
+        """Read the policy that the server has."""
+        answer = self._server.request("GET", self._path)
+        self._existing: Mapping[str, Any] = (
+            mapping_or_empty(answer.body) if answer.is_success else {}
+        )
+        return answer
 
     @property
     def _is_opensearch(self) -> bool:
@@ -106,6 +113,10 @@ class LifecyclePolicy:
             self.is_supported = bool(self._existing)
             self._is_unsaid = not self._existing
             return
+        if answer.status == HTTPStatus.CONFLICT:  # somebody else has written it meanwhile
+            self._read_existing()
+            if _has_all_wanted(self._existing.get("policy"), body["policy"]):
+                return
         check_put(answer, f"lifecycle policy {self.name}")
         self._existing = {**self._existing, **mapping_or_empty(answer.body)}
 

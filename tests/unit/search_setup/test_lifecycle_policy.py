@@ -6,7 +6,14 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from profiler.search_setup.cluster_requests import Method, ServerResponse, TemplateStep
+import pytest
+
+from profiler.search_setup.cluster_requests import (
+    Method,
+    RejectedError,
+    ServerResponse,
+    TemplateStep,
+)
 from profiler.search_setup.template_install import install_templates, setup_files
 from tests.cases import each_case
 from tests.played_ism import ManagedIndex, PlayedIsm, policy_before
@@ -104,6 +111,46 @@ def test_an_index_is_closed_only_while_it_is_merged() -> None:
     played.indices["task-reports-old"].age_days = 400
     played.run(2)
     assert "task-reports-old" not in cluster.settings
+
+
+def test_two_people_at_once_write_one_policy() -> None:
+    """The second one imports after the first one's reading of the policy. The control is a policy
+    of another version, which somebody writes meanwhile: it is not replaced unread.
+    """
+    for before in (None, policy_before()):
+        for other in (None, policy_before()):
+            cluster = Cluster("2.19.1", "opensearch")
+            played = ism(cluster)
+            if before is not None:
+                played.policies["task-profiler"] = (0, before)
+                played._next_seq_no = 5
+            meanwhile = Meanwhile(played, other)
+            if other is None:
+                assert all(step.done for step in install(meanwhile))
+                assert played.writes == ["policy task-profiler"]
+            else:
+                with pytest.raises(RejectedError, match="409: version conflict"):
+                    install(meanwhile)
+                assert played.policies["task-profiler"][1] is other
+
+
+class Meanwhile:
+    """Somebody else imports, or writes this policy, after the first reading of it."""
+
+    def __init__(self, played: PlayedIsm, policy: dict[str, Any] | None) -> None:
+        self._played = played
+        self._policy = policy
+        self._has_come = False
+
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
+        answer = self._played.request(method, path, body)
+        if "/policies/" in path and not self._has_come:
+            self._has_come = True
+            if self._policy is None:
+                install(self._played)
+            else:
+                self._played.policies["task-profiler"] = (7, self._policy)
+        return answer
 
 
 def closed_by_the_policy_before() -> tuple[Cluster, PlayedIsm]:
