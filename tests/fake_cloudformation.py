@@ -39,6 +39,7 @@ class FakeCloudFormation:
         default_factory=lambda: [{"Status": "CREATE_COMPLETE", "Changes": []}]
     )
     happens: list[list[tuple[str, ...]]] = field(default_factory=list)
+    other_stacks: list[dict[str, Any]] = field(default_factory=list)
     called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     meta: Any = field(
         default_factory=lambda: SimpleNamespace(endpoint_url="https://cloudformation.example.com")
@@ -105,8 +106,16 @@ class FakeCloudFormation:
     def get_paginator(self, name: str) -> Any:
         if name == "describe_stack_events":
             return self
+        if name == "describe_stacks":
+            return SimpleNamespace(paginate=self._all_stacks)
         pages = self._deleted_stacks if name == "list_stacks" else self._change_set
         return SimpleNamespace(paginate=pages)
+
+    def _all_stacks(self, **arguments: Any) -> list[dict[str, Any]]:
+        """This one and the others, on two pages."""
+        self._call("DescribeStacks", arguments)
+        own = [{"StackName": "tp", **self.stack}] if self.stack else []
+        return [{"Stacks": own}, {"Stacks": self.other_stacks}]
 
     def _deleted_stacks(self, **arguments: Any) -> list[dict[str, Any]]:
         """None, on an empty page and another one."""

@@ -13,7 +13,8 @@ from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
-from profiler.core.text import split_names
+from profiler.core.optional_math import known
+from profiler.core.text import first_names, split_names
 
 FORWARDER_STACK = "task-profiler"
 CODE_PREFIX = "task-profiler/forwarder-"
@@ -40,7 +41,8 @@ _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 class ForwarderStack(Struct, frozen=True, kw_only=True):
     """A stack, or its absence: ``status`` is CloudFormation's, or None.
 
-    ``is_foreign``: it was not made of the forwarder's template.
+    ``is_foreign``: it was not made of the forwarder's template. ``outer_name`` is the stack that a
+    nested one is a part of; None: it is not nested.
     """
 
     name: str
@@ -52,6 +54,7 @@ class ForwarderStack(Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
     outputs: Mapping[str, str] = {}
     is_foreign: bool = False
+    outer_name: str | None = None
 
     @property
     def possible_action(self) -> Phase:
@@ -128,16 +131,44 @@ def _forwarder_stack(stack: Mapping[str, Any]) -> ForwarderStack:
         tags={tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())},
         outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())},
         is_foreign=not _OWN_PARAMETERS.issubset(parameters),
+        outer_name=known(_stack_name, stack.get("RootId") or stack.get("ParentId")),
     )
+
+
+def _stack_name(arn: str) -> str:
+    return arn.partition(":stack/")[2].partition("/")[0] or arn
+
+
+def other_forwarders(open_client: OpenClient, name: str) -> tuple[ForwarderStack, ...]:
+    """The forwarder's stacks of another name in this account and Region, also nested ones. Raises
+    TaskProfilerError.
+    """
+    with aws_errors("The stacks cannot be listed", "cloudformation:DescribeStacks"):
+        pages = open_client("cloudformation").get_paginator("describe_stacks").paginate()
+        listed = [stack for page in pages for stack in page["Stacks"]]
+    stacks = [_forwarder_stack(stack) for stack in listed if stack["StackName"] != name]
+    return tuple(
+        stack for stack in stacks if not stack.is_foreign and stack.possible_action != "absent"
+    )
+
+
+def known_other_forwarders(open_client: OpenClient, name: str) -> tuple[ForwarderStack, ...]:
+    """As above; none without the right to list stacks."""
+    try:
+        return other_forwarders(open_client, name)
+    except TaskProfilerError:
+        return ()
 
 
 def read_existing_stack(open_client: OpenClient, name: str) -> ForwarderStack:
     """The state of a stack that is deployed. Raises TaskProfilerError if there is none."""
     state = read_forwarder(open_client, name)
     if state.possible_action == "absent":
+        others = [stack.name for stack in known_other_forwarders(open_client, name)]
+        such_as = f", such as {first_names(others)}," if others else ","
         raise TaskProfilerError(
             f"There is no stack {name!r} in this account and Region: give the name of another "
-            f"one, or deploy it with {command_line('setup', 'stack')}."
+            f"one{such_as} or deploy it with {command_line('setup', 'stack')}."
         )
     return state
 
@@ -184,6 +215,19 @@ def foreign_sentence(state: ForwarderStack) -> str:
     )
 
 
+def check_is_own_stack(state: ForwarderStack) -> None:
+    """Raise TaskProfilerError for a stack that is another program's, or a part of another stack:
+    CloudFormation would change or delete it, and the outer stack could not be updated afterwards.
+    """
+    if state.is_foreign:
+        raise TaskProfilerError(foreign_sentence(state))
+    if state.outer_name is not None:
+        raise TaskProfilerError(
+            f"The stack {state.name} is a part of the stack {state.outer_name}, and is not changed "
+            "without it: change it in the template of that stack, or give another name with --name."
+        )
+
+
 def change_obstacle(state: ForwarderStack) -> str | None:
     """Why the stack can be neither created nor updated now, and what to do; None if it can."""
     if state.is_foreign:
@@ -195,6 +239,11 @@ def change_obstacle(state: ForwarderStack) -> str | None:
         )
     if state.possible_action != "failed":
         return None
+    if state.outer_name is not None:
+        return (
+            f"The stack {state.name} cannot be updated ({state.status}): repair the stack "
+            f"{state.outer_name}, of which it is a part."
+        )
     if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"):
         words = ("setup", "stack", "--name", state.name, "--delete")
         delete = command_line(*words, region=state.region)

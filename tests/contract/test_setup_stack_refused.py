@@ -9,6 +9,9 @@ from typing import Final
 
 import pytest
 
+from profiler.aws_account.doctor.deployment_checks import forwarder_finding
+from profiler.aws_account.forwarder_stack import read_existing_stack, read_forwarder
+from profiler.core.errors import TaskProfilerError
 from tests.nth_calls import BY_ORGANIZATION, SAID, Failure, NthCallFails
 from tests.setup_world import ACTS, VALUES, Act, World, deployed, forwarder_zip, removed, tried
 
@@ -141,3 +144,68 @@ def test_of_two_people_the_second_is_told_that_the_stack_has_changed(
     assert "subscribed" not in "".join(capfd.readouterr())
     world.cloudformation.overtaken = ""
     assert tried(deployed, NthCallFails(world.open), zip_file) == (0, "")
+
+
+NESTED = "prod-Forwarder-1CL6V8VUPHS0P"
+
+
+def with_a_nested_forwarder(parameters: Mapping[str, str] | None, status: str) -> World:
+    """An account in which the stack prod has a forwarder as a part of it."""
+    world = World(parameters)
+    root = "arn:aws:cloudformation:eu-west-1:123456789012:stack/prod/1"
+    own = ("CodeBucket", "CodeKey", "ElasticsearchUrl", "TaskStopped")
+    world.cloudformation.other_stacks = [
+        {
+            "StackName": NESTED,
+            "StackId": root.replace("prod", NESTED),
+            "StackStatus": status,
+            "ParentId": root,
+            "RootId": root,
+            "Parameters": [{"ParameterKey": name, "ParameterValue": "x"} for name in own],
+        },
+        {"StackName": "prod", "StackId": root, "StackStatus": status},
+    ]
+    return world
+
+
+@pytest.mark.parametrize("status", ["UPDATE_COMPLETE", "UPDATE_ROLLBACK_FAILED"])
+def test_a_nested_forwarder_is_neither_changed_nor_deleted(
+    status: str, zip_file: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The stack that it is a part of could not be updated any more. ``setup doctor`` reads it."""
+    world = with_a_nested_forwarder(VALUES, status)
+    (nested, _) = world.cloudformation.other_stacks
+    world.cloudformation.stack = nested
+    for act in (deployed, removed):
+        code, error = tried(act, NthCallFails(world.open), zip_file)
+        assert code == 1
+        assert error == (
+            f"The stack {NESTED} is a part of the stack prod, and is not changed without it: "
+            "change it in the template of that stack, or give another name with --name."
+        )
+    assert {name for name, _ in world.cloudformation.called} == {"DescribeStacks"}
+    finding = forwarder_finding(read_forwarder(world.open, NESTED))
+    assert finding.level == ("ok" if status == "UPDATE_COMPLETE" else "problem")
+    if finding.level == "problem":
+        assert finding.advice is not None
+        assert "repair the stack prod, of which it is a part" in finding.advice
+
+
+def test_a_second_forwarder_is_said_before_it_is_made(
+    zip_file: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An update of a stack that is there is the control, and so is a stack that is not ours."""
+    already = f"There is a forwarder already, the stack {NESTED}: each of the two sends its own"
+    for parameters in (None, VALUES):
+        world = with_a_nested_forwarder(parameters, "UPDATE_COMPLETE")
+        assert tried(deployed, NthCallFails(world.open), zip_file) == (0, "")
+        output = "".join(capfd.readouterr())
+        assert (already in output) is (parameters is None)
+        assert "the stack prod:" not in output
+    world = with_a_nested_forwarder(None, "UPDATE_COMPLETE")
+    with pytest.raises(TaskProfilerError, match=f"of another one, such as {NESTED}, or deploy it"):
+        read_existing_stack(world.open, "tp")
+    world.cloudformation.other_stacks[0].pop("RootId")
+    world.cloudformation.other_stacks[0].pop("ParentId")
+    assert tried(deployed, NthCallFails(world.open), zip_file) == (0, "")
+    assert f"to change it instead, add --name {NESTED}." in "".join(capfd.readouterr())

@@ -22,7 +22,9 @@ from profiler.aws_account.forwarder_stack import (
     FORWARDER_STACK,
     ForwarderStack,
     change_obstacle,
+    check_is_own_stack,
     monitor_log_group,
+    other_forwarders,
     read_forwarder,
 )
 from profiler.aws_account.registered_definitions import read_items
@@ -218,9 +220,12 @@ class ForwarderDeployment(Struct, frozen=True):
             digest = hashlib.sha256(_read_zip(zip_file)).hexdigest()
         code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
         state = read_forwarder(self.open_client, request.name)
+        check_is_own_stack(state)
         problem = change_obstacle(state)
         if problem:
             raise TaskProfilerError(problem)
+        if state.possible_action == "absent":
+            self._name_other_forwarders()
         secrets = {}
         for parameter, values in request.secrets.items():
             name = f"{request.name}/{_SECRETS[parameter]}"
@@ -254,6 +259,23 @@ class ForwarderDeployment(Struct, frozen=True):
             filters=filters,
         )
         return plan, bucket
+
+    def _name_other_forwarders(self) -> None:
+        """Say that a new stack is a second one, with messages of its own."""
+        with noted_errors(
+            self.on_step,
+            "Whether there is another forwarder is unknown",
+            "cloudformation:DescribeStacks",
+        ):
+            for other in other_forwarders(self.open_client, self.request.name):
+                if other.outer_name is None:
+                    remedy = f"to change it instead, add --name {other.name}."
+                else:
+                    remedy = f"it is a part of the stack {other.outer_name}, so change it there."
+                self.on_step(
+                    f"There is a forwarder already, the stack {other.name}: each of the two sends "
+                    f"its own messages of the same tasks; {remedy}"
+                )
 
     def _plan_instance_monitor(
         self, template: str, given: dict[str, str], state: ForwarderStack

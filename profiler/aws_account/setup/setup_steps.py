@@ -14,8 +14,10 @@ from profiler.aws_account.clusters_and_log_groups import container_insights_sent
 from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from profiler.aws_account.forwarder_stack import (
     FORWARDER_STACK,
+    ForwarderStack,
     change_obstacle,
     export_lines,
+    known_other_forwarders,
     read_forwarder,
 )
 from profiler.aws_account.registered_definitions import TaskDefinitions
@@ -125,7 +127,13 @@ class SetupStepReader(Struct):
 
     def _find_stack(self) -> _Found:
         state = read_forwarder(self.open_client, FORWARDER_STACK)
+        others: tuple[ForwarderStack, ...] = ()
+        if state.possible_action == "absent":
+            others = known_other_forwarders(self.open_client, FORWARDER_STACK)
+        state = next(iter(others), state)
         gap, options = why_stack_does_nothing(state.parameters)
+        if others:
+            options = ("--name", state.name, *options)
         self.hints = tuple(export_lines(state.parameters))
         if state.possible_action != "absent" and not self.hints:
             self.hints = (_IN_LOG_GROUPS,)

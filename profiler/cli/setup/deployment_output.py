@@ -13,8 +13,8 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
     change_obstacle,
+    check_is_own_stack,
     export_lines,
-    foreign_sentence,
     read_forwarder,
     read_last_deleted_stack,
 )
@@ -314,8 +314,7 @@ def delete_forwarder(name: str, open_client: OpenClient, output: DeploymentOutpu
     if state.stack_id is None:
         _print_deleted(name, open_client, output)
         return
-    if state.is_foreign:
-        raise TaskProfilerError(foreign_sentence(state))
+    check_is_own_stack(state)
     problems: list[str] = []
     filters = GroupFilters(state.name, open_client, problems.append)
     filter_plan = filters.plan_deletion(state)

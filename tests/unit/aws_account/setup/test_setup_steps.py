@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 import profiler
 from profiler.aws_account.setup.setup_steps import SetupStep, SetupStepReader
-from tests.fake_cloudformation import STACK_ID
+from tests.fake_cloudformation import STACK_ID, FakeCloudFormation
 
 KEY = "task-profiler/forwarder-{}-0123456789abcdef.zip"
 
@@ -91,3 +91,21 @@ def test_a_stack_counts_when_it_is_deployed_with_this_version_and_does_something
     assert step.commands == (
         ("task-profiler", "setup", "stack", *options, "--region", "eu-west-1"),
     )
+
+
+def test_a_forwarder_of_another_name_is_the_accounts_forwarder() -> None:
+    """Also a nested one, which no ``setup stack`` makes; another program's stack is the control."""
+    name = "prod-Forwarder-1CL6"
+    nested = {"StackName": name, "StackId": name, "StackStatus": "UPDATE_COMPLETE"}
+    own = ("CodeBucket", "CodeKey", "ElasticsearchUrl", "TaskStopped")
+    parameters = [{"ParameterKey": name, "ParameterValue": ""} for name in own]
+    for given, said, options in (
+        (parameters, f"The stack {name} has neither", ("--name", name)),
+        ([], "There is no stack task-profiler.", ()),
+    ):
+        stacks = FakeCloudFormation(other_stacks=[nested | {"Parameters": given}])
+        is_done, text, added = SetupStepReader(stacks, (), {}, lambda *_: None, 0)._find_stack()
+        assert not is_done
+        assert text.startswith(said)
+        assert added[: len(options)] == options
+        assert ("--name" in added) is bool(options)
