@@ -324,11 +324,18 @@ class TestHandingOn:
 
     def test_to_what_came_before_the_timer_of_a_virtual_machine(self) -> None:
         """One of a pool to which a selector's thread gives each second task."""
-        waiting, ticks = wait(LOCK, 250, begun=4, over=6), wait(SLEEP, 2, begun=5, over=6)
+        waiting, ticks = wait(LOCK, 250, begun=4, over=6), wait(TIMED_FUTEX, 2, begun=5, over=6)
         asks = wait(NETWORK, 0.7, begun=5, over=6, came=(True,))
         assert shares(waiting, ticks, asks)["network"] > 98
         scheduler = wait(TIMED_FUTEX, 0.1, begun=4, over=6)
         assert shares(waiting, scheduler, asks)["sleep"] > 99
+
+    def test_to_equal_threads_by_their_work(self) -> None:
+        """One that slept and one that was answered run after each other; a third waits for both."""
+        waiting = wait(LOCK, 250, begun=4, over=6)
+        slept = wait(SLEEP, 2, begun=5, over=6)
+        answered = wait(NETWORK, 2, begun=5, over=6, came=(True,))
+        assert 49 < shares(waiting, slept, answered)["sleep"] < 51
 
     def test_to_nobody_who_ran_as_the_process_ended(self) -> None:
         """An idle thread of a pool, and a virtual machine's own that runs at the end."""
