@@ -36,29 +36,29 @@ export class TaskMonitor implements ecs.ITaskDefinitionExtension {
   }
 }
 
-// What `taskdef add-monitor` refuses, too: Windows, an eleventh container, and a monitor that would use memory of the batch.
+// What `taskdef add-monitor` refuses, too: Windows, an eleventh container, and a monitor that would use memory of the batch. And a monitor that
+// was lost afterwards. The resource as the template has it includes the overrides of its properties.
 function refusals(taskDefinition: ecs.TaskDefinition): string[] {
-  const resource = taskDefinition.node.defaultChild as ecs.CfnTaskDefinition;
-  const definition = cdk.Stack.of(taskDefinition).resolve({
-    containers: resource.containerDefinitions,
-    memory: resource.memory,
-    places: resource.placementConstraints,
-    platform: resource.runtimePlatform,
-  });
+  const resource = taskDefinition.node.defaultChild as any;
+  const template: any = cdk.Stack.of(taskDefinition).resolve(resource._toCloudFormation());
+  const [{ Properties: definition }] = Object.values<any>(template.Resources);
   const found: string[] = [];
-  const places = JSON.stringify(definition.places ?? []);
-  if (/^windows/i.test(definition.platform?.operatingSystemFamily ?? "") || /ecs\.os-(type|family) *(==|=~|in)[^&|)]*windows/i.test(places)) {
+  const places = JSON.stringify(definition.PlacementConstraints ?? []);
+  if (/^windows/i.test(definition.RuntimePlatform?.OperatingSystemFamily ?? "") || /ecs\.os-(type|family) *(==|=~|in)[^&|)]*windows/i.test(places)) {
     found.push("The monitor does not work on Windows: profile Linux tasks.");
   }
-  if (definition.containers.length > 10) {
+  if (definition.ContainerDefinitions.length > 10) {
     found.push("ECS allows 10 containers, with the monitor: remove one.");
   }
-  const taken = definition.containers
-    .filter((container: any) => container.name !== "task-monitor")
-    .map((container: any) => container.memory ?? container.memoryReservation ?? 0)
+  const others = definition.ContainerDefinitions.filter((container: any) => container.Name !== "task-monitor");
+  if (others.length + 1 !== definition.ContainerDefinitions.length) {
+    found.push("The definition has not one container task-monitor: change the containers before addExtension.");
+  }
+  const taken = others
+    .map((container: any) => container.Memory ?? container.MemoryReservation ?? 0)
     .reduce((sum: number, memory: number) => sum + memory, 0);
-  if (Number(definition.memory) - taken < 32) {
-    found.push(`No memory is left for the monitor: the containers may take ${taken} of the task's ${definition.memory} MiB.`);
+  if (Number(definition.Memory) - taken < 32) {
+    found.push(`No memory is left for the monitor: the containers may take ${taken} of the task's ${definition.Memory} MiB.`);
   }
   return found;
 }

@@ -5,11 +5,29 @@
 The module starts the CDK's Node.js process when it is imported, as each module of the CDK does.
 """
 
+import json
+import tempfile
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import jsii
-from aws_cdk import ArnFormat, Duration, IAnyProducer, IResolveContext, Lazy, Stack
+from aws_cdk import (
+    Annotations,
+    ArnFormat,
+    DockerImageAssetLocation,
+    DockerImageAssetSource,
+    Duration,
+    FileAssetLocation,
+    FileAssetSource,
+    IAnyProducer,
+    IResolveContext,
+    ISynthesisSession,
+    Lazy,
+    Stack,
+    StackSynthesizer,
+    cx_api,
+)
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
@@ -20,6 +38,7 @@ from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, MONITOR_REPOSITORY, R
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known_values
 from profiler.core.version import __version__
+from profiler.task_definitions.container_snippets import camel_case
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
     DefinedContainer,
@@ -177,7 +196,15 @@ class TaskMonitor:
         if isinstance(resource, ecs.CfnTaskDefinition):
             monitor_last = _MonitorLast(resource.container_definitions)
             resource.container_definitions = Lazy.uncached_any(monitor_last)
-            task_definition.node.add_validation(_Room(resource, monitor["memory"]))
+            follows_log = self._log_group is None and calls_cloudwatch_logs(environment_of(monitor))
+            validation = _FinalDefinition(
+                resource,
+                monitor["memory"],
+                batch.container_name,
+                follows_log=follows_log,
+                needs_pid_mode=self._stacks is not None,
+            )
+            task_definition.node.add_validation(validation)
 
 
 @jsii.implements(IAnyProducer)
@@ -196,27 +223,119 @@ class _MonitorLast:
 
 
 @jsii.implements(IValidation)
-class _Room:
-    """Whether the definition, with all of its containers, can have a monitor."""
+class _FinalDefinition:
+    """Whether the definition of the template, with all of its containers and with the overrides of
+    its properties, can have a monitor, and has the one that was added.
+    """
 
-    def __init__(self, resource: ecs.CfnTaskDefinition, monitor_mb: int) -> None:
+    def __init__(
+        self,
+        resource: ecs.CfnTaskDefinition,
+        monitor_mb: int,
+        batch: str,
+        *,
+        follows_log: bool,
+        needs_pid_mode: bool,
+    ) -> None:
         self._resource = resource
         self._monitor_mb = monitor_mb
+        self._batch = batch
+        self._follows_log = follows_log
+        self._needs_pid_mode = needs_pid_mode
 
     def validate(self) -> list[str]:
         """Called by the CDK when it writes the template."""
         resource = self._resource
-        definition = Stack.of(resource).resolve(
-            {
-                "memory": resource.memory,
-                "runtimePlatform": resource.runtime_platform,
-                "placementConstraints": resource.placement_constraints,
-                "volumes": resource.volumes,
-                "containerDefinitions": resource.container_definitions,
-            }
-        )
+        definition = _final_definition(resource)
+        role = Stack.of(resource).resolve(resource.task_role_arn)
+        if self._follows_log and definition.get("taskRoleArn") != camel_case(role):
+            Annotations.of(resource).add_warning(
+                "The task role was overridden. The permission to write the report "
+                "(logs:PutLogEvents) is the former role's: give it to the new one."
+            )
         refusal = refusal_of(definition, self._monitor_mb)
-        return [*known_values((refusal,))]
+        return [*known_values((refusal or self._change_after_monitor(definition),))]
+
+    def _change_after_monitor(self, definition: Mapping[str, Any]) -> str | None:
+        """What was changed after the monitor was added, so that it is lost or works no more; None:
+        nothing.
+        """
+        containers = {one["name"]: one for one in definition["containerDefinitions"]}
+        changed = None
+        if MONITOR_NAME not in containers:
+            changed = f"The containers were replaced, and the container {MONITOR_NAME} is lost"
+        elif self._batch not in containers:
+            changed = f"The container {self._batch}, which the monitor follows, is not there"
+        elif self._follows_log and _stream_of(containers[MONITOR_NAME]) != _stream_of(
+            containers[self._batch]
+        ):
+            changed = (
+                f"The log configuration of {self._batch} was changed, and the report would go to "
+                "the former log group"
+            )
+        elif self._needs_pid_mode and not definition.get("pidMode"):
+            changed = "pidMode was removed, without which the monitor reads no call stacks"
+        return changed and f"{changed}: make the change before add_extension(TaskMonitor())."
+
+
+class _TemplateOnly(StackSynthesizer):  # type: ignore[misc]  # the CDK is optional
+    """Writes a stack's template, and nothing else."""
+
+    def add_docker_image_asset(self, asset: DockerImageAssetSource) -> DockerImageAssetLocation:
+        """Not called, as no assets are published."""
+        raise NotImplementedError
+
+    def add_file_asset(self, asset: FileAssetSource) -> FileAssetLocation:
+        """Not called, as no assets are published."""
+        raise NotImplementedError
+
+    def synthesize(self, session: ISynthesisSession) -> None:
+        """Write the template into the session's folder."""
+        self._synthesize_template(session)
+
+
+@jsii.implements(ISynthesisSession)
+class _FolderSession:
+    """The folder of a template."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._assembly = cx_api.CloudAssemblyBuilder(folder)
+
+    @property
+    def assembly(self) -> cx_api.CloudAssemblyBuilder:
+        return self._assembly
+
+    @property
+    def outdir(self) -> str:
+        return self._folder
+
+    @property
+    def validate_on_synth(self) -> bool:
+        return False
+
+
+def _final_definition(resource: ecs.CfnTaskDefinition) -> Mapping[str, Any]:
+    """The definition in the form of the API, as the template has it.
+
+    Only the template has the overrides of properties: the CDK gives no program another way to them.
+    """
+    stack = Stack.of(resource)
+    with tempfile.TemporaryDirectory(prefix="task-profiler-cdk-") as folder:
+        synthesizer = _TemplateOnly()
+        synthesizer.bind(stack)
+        synthesizer.synthesize(_FolderSession(folder))
+        template = json.loads((Path(folder) / stack.template_file).read_text(encoding="utf-8"))
+    properties = template["Resources"][stack.resolve(resource.logical_id)]["Properties"]
+    return cast("Mapping[str, Any]", camel_case(properties))
+
+
+def _stream_of(container: Mapping[str, Any]) -> Mapping[str, object]:
+    """The place of a container's log, as far as two of one task can share it."""
+    configuration = container.get("logConfiguration", {})
+    options = configuration.get("options", {})
+    names = ("awslogs-group", "awslogs-region", "awslogs-stream-prefix")
+    return {"driver": configuration.get("logDriver"), **{name: options.get(name) for name in names}}
 
 
 def _awslogs_options(batch: ecs.ContainerDefinition) -> dict[str, str]:

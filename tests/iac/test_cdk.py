@@ -228,3 +228,85 @@ def test_an_instance_of_windows_is_refused_by_its_placement() -> None:
     definition.add_extension(TaskMonitor(image=IMAGE))
     with pytest.raises(RuntimeError, match="Windows, by the placement"):
         synthesised(stack)
+
+
+def with_override(path: str, value: Any, **options: Any) -> Stack:
+    """A definition with a monitor, and an override of a property after it."""
+    stack = Stack(App(), "Jobs")
+    definition = ecs.FargateTaskDefinition(stack, "Definition", memory_limit_mib=512)
+    logging = ecs.LogDrivers.aws_logs(stream_prefix="ecs")
+    image = ecs.ContainerImage.from_registry("etl:26")
+    definition.add_container("etl", image=image, memory_limit_mib=256, logging=logging)
+    definition.add_extension(TaskMonitor(image=IMAGE, **options))
+    resource: Any = definition.node.default_child
+    if path:
+        resource.add_property_override(path, value)
+    return stack
+
+
+LOG = "ContainerDefinitions.0.LogConfiguration.Options"
+OWN: dict[str, Any] = {"Name": "etl", "Image": "etl:27"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "options", "said"),
+    [
+        ("Memory", "256", {}, "No memory is left for the monitor"),
+        ("RuntimePlatform.OperatingSystemFamily", "WINDOWS_SERVER_2022_CORE", {}, "WINDOWS_SERVER"),
+        ("ContainerDefinitions.2", {**OWN, "Name": "task-monitor"}, {}, "Several containers are"),
+        ("ContainerDefinitions", [OWN], {}, "the container task-monitor is lost: make the change"),
+        ("ContainerDefinitions.0.Name", "batch", {}, "The container etl, which the monitor follo"),
+        (f"{LOG}.awslogs-group", "/ecs/x", {}, "the report would go to the former log group"),
+        ("PidMode", None, {"stacks": "moments"}, "pidMode was removed"),
+    ],
+)
+def test_an_override_that_the_monitor_cannot_have_is_refused(
+    path: str, value: Any, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RuntimeError, match=said):
+        synthesised(with_override(path, value, **options))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "options"),
+    [
+        ("", "", {}),
+        ("Memory", "1024", {}),
+        ("ContainerDefinitions.0.Memory", 300, {}),
+        ("ContainerDefinitions.1.Environment.0.Name", "TASK_PROFILER_CONTAINER", {}),
+        (f"{LOG}.mode", "non-blocking", {}),
+        (f"{LOG}.awslogs-group", "/ecs/x", {"report_stream": "monitor"}),
+        ("PidMode", "host", {"stacks": "moments"}),
+    ],
+)
+def test_an_override_beside_the_monitor_is_honoured(
+    path: str, value: Any, options: dict[str, Any]
+) -> None:
+    stack = with_override(path, value, **options)
+    properties, _ = synthesised(stack)
+    found: Any = properties
+    for part in path.split(".") if path else ():
+        found = found[int(part)] if part.isdigit() else found[part]
+    assert found == value or not path
+    assert len(properties["ContainerDefinitions"]) == 2
+    assertions.Annotations.from_stack(stack).has_no_warning("*", assertions.Match.any_value())
+
+
+def test_an_override_of_the_task_role_is_warned_of() -> None:
+    arn = "arn:aws:iam::123456789012:role/own"
+    stack = with_override("TaskRoleArn", arn)
+    assert synthesised(stack)[0]["TaskRoleArn"] == arn
+    said = assertions.Match.string_like_regexp("logs:PutLogEvents. is the former role's")
+    assertions.Annotations.from_stack(stack).has_warning("*", said)
+    own_stream = with_override("TaskRoleArn", arn, report_stream="monitor")
+    synthesised(own_stream)
+    assertions.Annotations.from_stack(own_stream).has_no_warning("*", assertions.Match.any_value())
+
+
+def test_containers_that_replace_all_of_them_are_refused() -> None:
+    stack = with_override("", "")
+    resource: Any = stack.node.find_child("Definition").node.default_child
+    container = ecs.CfnTaskDefinition.ContainerDefinitionProperty
+    resource.container_definitions = [container(name="etl", image="etl:27")]
+    with pytest.raises(RuntimeError, match="the container task-monitor is lost"):
+        synthesised(stack)

@@ -41,6 +41,7 @@ for (let number = 0; number < {containers}; number++) {{
   definition.addContainer("etl" + number, {{ image, memoryLimitMiB: {memory}, essential: number === 0 }});
 }}
 definition.addExtension(new TaskMonitor(image, new logs.LogGroup(stack, "Group"), "ecs"));
+definition.node.defaultChild.addPropertyOverride({override});
 try {{
   app.synth();
 }} catch (error) {{
@@ -95,8 +96,26 @@ def test_what_the_command_prints_compiles(stacks: CallStacksAccess | None, tmp_p
 def test_the_extension_refuses_what_the_command_refuses(
     kind: str, options: str, containers: int, memory: int, sentence: str, tmp_path: Path
 ) -> None:
+    given = {"kind": kind, "options": options, "containers": containers, "memory": memory}
+    check_synthesis(tmp_path, sentence, **given, override='"Family", "etl"')
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ('"Memory", "1024"', ""),
+        ('"Memory", "256"', "No memory is left for the monitor"),
+        ('"ContainerDefinitions", [{ Name: "etl0" }]', "has not one container task-monitor"),
+    ],
+)
+def test_the_extension_reads_the_overrides(override: str, sentence: str, tmp_path: Path) -> None:
+    given = {"kind": "FargateTaskDefinition", "options": "{}", "containers": 1, "memory": 256}
+    check_synthesis(tmp_path, sentence, **given, override=override)
+
+
+def check_synthesis(tmp_path: Path, sentence: str, **given: object) -> None:
     compile_typescript(tmp_path, EXTENSION.read_text(), "--outDir", ".")
-    script = SYNTHESIS.format(kind=kind, options=options, containers=containers, memory=memory)
+    script = SYNTHESIS.format(**given)
     (tmp_path / "synthesis.js").write_text(script)
     done = subprocess.run(
         ["node", "synthesis.js"], cwd=tmp_path, capture_output=True, text=True, check=False
