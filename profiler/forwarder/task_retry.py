@@ -71,6 +71,7 @@ _UNREMEMBERED = (
     "Without IDEMPOTENCY_TABLE, nobody knows what an earlier attempt of this event did: look for a "
     "task with startedBy {}."
 )
+_SIZE_OUTSIDE_FARGATE = "the size of a task is changed on Fargate only"
 _UNREADABLE = "ECS's answer to RunTask cannot be read"
 
 
@@ -120,7 +121,7 @@ def choose_larger_memory(
         grown_limit_mb = math.ceil(grown_mb(limit_mb, defined_mb, need))
     if not task.is_on_fargate:
         if definition.get("memory"):
-            raise RetryRefusedError("the size of a task on EC2 is not changed")
+            raise RetryRefusedError(_SIZE_OUTSIDE_FARGATE)
         if not limit_mb:
             raise RetryRefusedError("its batch container has no memory limit of its own")
         grown_limit_mb = math.ceil(grown_limit_mb / EC2_STEP_MB) * EC2_STEP_MB
@@ -247,7 +248,7 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemorySize
     if memory.vcpu is not None:
         overrides |= {"cpu": str(round(memory.vcpu * 1024)), "memory": str(memory.new_mb)}
     elif overrides.get("memory"):
-        raise RetryRefusedError("the size of a task on EC2 is not changed")
+        raise RetryRefusedError(_SIZE_OUTSIDE_FARGATE)
     if memory.limit_mb is None:
         return overrides
     containers = [

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import EC2, EXTERNAL, FARGATE
+from profiler.core.ecs_terms import EC2, EXTERNAL, FARGATE, MANAGED_INSTANCES
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import listed, words_if_known
 from profiler.record.record_model import TaskSize
@@ -43,7 +43,11 @@ _MORE_IS_SAFER = "more is safer"
 _MIN_RUNS_OF_OLDER_REVISION = 20
 _OR_A_FILE = ", or let it read a file of sizes (--write-sizes)"
 _PLATFORMS: Final = {FARGATE: "on Fargate", EC2: "on EC2"}
-_PLACES: Final = {EC2: "on EC2", EXTERNAL: "on external instances"}
+_PLACES: Final = {
+    EC2: "on EC2",
+    EXTERNAL: "on external instances",
+    MANAGED_INSTANCES: "on Managed Instances",
+}
 
 
 def _no_size(_case: ResizeCase) -> None:
@@ -189,7 +193,7 @@ def _why_not_on_fargate(case: ResizeCase) -> str | None:
     if case.circumstances.is_job:
         platform = _PLATFORMS.get(case.window.launch_type, "elsewhere")
         return f"its newest jobs did not run {platform}, which its definition asks for"
-    place = _PLACES.get(record.launch_type or "", "not on Fargate")
+    place = _PLACES.get(record.launch_type or "", "outside Fargate")
     reason = f"its runs are {place}, where the size is only a reservation"
     advice = case.advice_on_reservation
     if advice is None:
@@ -628,7 +632,8 @@ PRECONDITIONS: Final = (
     Precondition(
         reason=_why_not_on_fargate,
         size=_reservation_size,
-        docs="on EC2 or external instances, where the size is only a reservation",
+        docs="on EC2, Managed Instances or external instances, where the size is only a "
+        "reservation",
     ),
     Precondition(
         reason=_why_old_revision_stays,

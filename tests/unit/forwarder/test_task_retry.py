@@ -411,7 +411,7 @@ def test_on_ec2_the_overrides_have_the_raised_limit_alone() -> None:
 def test_an_unknown_input_is_refused(started: dict[str, Any]) -> None:
     with pytest.raises(RetryRefusedError, match="the input of its schedule is"):
         request(target(**started))
-    with pytest.raises(RetryRefusedError, match="the size of a task on EC2"):
+    with pytest.raises(RetryRefusedError, match="the size of a task is changed on Fargate only"):
         request(
             target(Input='{"memory":"1024"}'),
             definition(container("batch", memory=400)),
@@ -666,7 +666,10 @@ LIMITED = {**definition(container("batch", memory=512)), "memory": "1024"}
             0,
             "its batch container has no memory limit of its own",
         ),
-        ({"launchType": "EC2"}, LIMITED, 0, "the size of a task on EC2 is not changed"),
+        *(
+            ({"launchType": place}, LIMITED, 0, "the size of a task is changed on Fargate only")
+            for place in ("EC2", "MANAGED_INSTANCES")
+        ),
     ],
 )
 def test_what_cannot_be_retried_asks_nothing_of_aws(

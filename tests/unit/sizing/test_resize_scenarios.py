@@ -510,7 +510,12 @@ def test_what_the_command_registered_is_put_back_whoever_owns_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch_type", "place"), [("EC2", "on EC2"), ("EXTERNAL", "on external instances")]
+    ("launch_type", "place"),
+    [
+        ("EC2", "on EC2"),
+        ("EXTERNAL", "on external instances"),
+        ("MANAGED_INSTANCES", "on Managed Instances"),
+    ],
 )
 def test_outside_fargate_a_size_is_only_a_reservation(launch_type: str, place: str) -> None:
     found = decide(runs(35, launch_type=launch_type))
