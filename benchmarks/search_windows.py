@@ -40,7 +40,7 @@ from profiler.search_setup.search_servers import ClusterServer
 from profiler.sizing.family_window import WindowSpan
 source = IndexedRuns(ClusterServer(sys.argv[1], requests.Session()), "task")
 windows = read_windows(source, RunFilter(), WindowSpan(now_ns=int(sys.argv[2])))
-print(sum(window.counts.runs for window in windows.values()))
+print(sum(window.deciding_counts.task_count for window in windows.values()))
 """
 
 

@@ -6,22 +6,27 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
 import handler
+from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
 from profiler.cli.options import SourceOptions
+from profiler.cli.setup.deployment_output import ForwarderCluster, deploy_forwarder
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.completeness import Completeness
 from profiler.forwarder.invocation import DeliveryError
 from profiler.runs.past_runs.run_source import RunFilter
+from profiler.search_setup.cluster_requests import RejectedError
 from profiler.search_setup.search_servers import ClusterServer
 from profiler.search_setup.template_install import install_templates, setup_files
 from tests.command_line import run_here
 from tests.played_ism import ManagedIndex, PlayedIsm, policy_before
 from tests.search.forwarding import Context, call, event, forwarding, report, search
+from tests.setup_world import APPLY, SECRETS, VALUES, World, forwarder_zip
 from tests.values import present
 from tools.search_server import SearchServer
 from tools.waiting import LIMIT_SECONDS, wait_until
@@ -241,6 +246,26 @@ def test_balanced_zones_get_templates_and_documents_with_a_copy_in_each_zone(
     assert "index template task-reports without auto_expand_replicas" in done.stdout
     handler.forward_logs(event(report()), Context())
     assert wait_for_all_copies(zoned, "task-reports-2026.03") == 3
+
+
+def test_a_stack_beside_balanced_zones_is_deployed_once_their_replicas_fit(
+    zoned: SearchServer, tmp_path: Path
+) -> None:
+    """Until then nothing is left of it: neither a secret nor a change set."""
+    world = World(None)
+    settings = VALUES | {"ElasticsearchUrl": zoned.url}
+    request = DeploymentRequest(
+        name="tp", zip_file=forwarder_zip(tmp_path), secrets=SECRETS, settings=settings
+    )
+    cluster = ForwarderCluster(zoned.url, requests.Session())
+    with pytest.raises(RejectedError, match=r"set cluster\.default_number_of_replicas to 2\."):
+        deploy_forwarder(request, world.open, cluster, APPLY)
+    assert world.state() == World(None).state()
+    set_default_replicas(zoned, 2)
+    assert deploy_forwarder(request, world.open, cluster, APPLY) == 0
+    assert world.secrets.keys() == {"tp/slack"}
+    templates = call(zoned, "GET", "_index_template")["index_templates"]
+    assert "task-reports" in [one["name"] for one in templates]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ of both.
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from http import HTTPStatus
 from itertools import islice
@@ -29,7 +29,7 @@ from profiler.aws_account.forwarder_stack import (
 )
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.setup.change_sets import ChangeSet, StackChanger
-from profiler.aws_account.setup.forwarder_secrets import SecretStore
+from profiler.aws_account.setup.forwarder_secrets import SecretChange, SecretStore
 from profiler.aws_account.setup.forwarder_zip import build_zip, forwarder_folder, zip_fingerprint
 from profiler.aws_account.setup.group_filters import (
     FilterDelivery,
@@ -435,16 +435,21 @@ class ForwarderDeployment(Struct, frozen=True):
             build_zip(path)
             return path.read_bytes()
 
-    def store_secrets(self, plan: DeploymentPlan) -> None:
-        """Store the secrets, all or, if one of them is another program's, none. Running functions
-        read a changed one within five minutes.
-        """
-        key_arn = plan.parameter_values_after["SecretsKeyArn"]
-        store = SecretStore(open_client=self.open_client, key_arn=key_arn, tags=plan.tags)
-        changes = [store.plan_change(name, values) for name, values in plan.secrets.items()]
+    def plan_secrets(self, plan: DeploymentPlan) -> tuple[SecretChange, ...]:
+        """The changes of all secrets, none of which is another program's."""
+        store = self._secret_store(plan)
+        return tuple(store.plan_change(name, values) for name, values in plan.secrets.items())
+
+    def store_secrets(self, plan: DeploymentPlan, changes: Iterable[SecretChange]) -> None:
+        """Store the secrets. Running functions read a changed one within five minutes."""
+        store = self._secret_store(plan)
         for change in changes:
             store.store(change)
             self.on_step(f"{change.effect}: secret {change.name}")
+
+    def _secret_store(self, plan: DeploymentPlan) -> SecretStore:
+        key_arn = plan.parameter_values_after["SecretsKeyArn"]
+        return SecretStore(open_client=self.open_client, key_arn=key_arn, tags=plan.tags)
 
     def put_filters(
         self, plan: DeploymentPlan, state: ForwarderStack, change_set: ChangeSet | None

@@ -170,13 +170,15 @@ def deploy_forwarder(
         changes.check_planned_state(plan.state, "changed")
         if change_set is not None and not output.as_json:
             _print_changes(change_set.changes)
-        deployment.store_secrets(plan)
+        secrets = deployment.plan_secrets(plan)
+        # Before a sign-in is stored that running functions take: the cluster may refuse them.
         if cluster is not None:
             cluster.install_templates(
                 plan.parameter_values_after["IndexPrefix"],
                 plan.parameter_values_after["IndexPeriod"],
                 output.print_step,
             )
+        deployment.store_secrets(plan, secrets)
         if change_set is not None:
             changes.read_earlier(change_set.stack_id)
     state = plan.state
