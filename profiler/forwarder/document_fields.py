@@ -15,7 +15,7 @@ from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, LogStreamClaim, RunEvent
 from profiler.forwarder.run_links import ecs_task_url, links_of_run
-from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields
+from profiler.record.batch_job import NO_JOB, known_job_fields
 from profiler.record.metric_catalogue import SLOWDOWN_FIELDS, slowdown_values
 from profiler.record.record_model import Container, Record
 from profiler.record.run_outcome import Outcome
@@ -141,15 +141,10 @@ def event_fields(event: RunEvent) -> Fields:
         if value is not None:
             set_field(fields, path, value)
     if event.batch is not NO_JOB:
-        fields["batch"] = job_fields(event.batch)
+        fields["batch"] = known_job_fields(event.batch)
     set_field(fields, "cloud.provider", "aws")
     set_field(fields, "orchestrator.type", "ecs")
     return fields
-
-
-def job_fields(job: BatchJob) -> Fields:
-    """The fields of a job of AWS Batch."""
-    return dict(known_job_fields(job))
 
 
 def set_field(fields: Fields, path: str, value: object) -> None:

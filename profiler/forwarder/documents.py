@@ -19,7 +19,6 @@ from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.document_fields import (
     Fields,
     fields_of_outcome,
-    job_fields,
     merged_fields,
     run_fields,
     run_outcome_fields,
@@ -474,7 +473,7 @@ def _stored_job_fields(stored: StoredRun) -> Fields:
     fields: Fields = {"task": words} if words else {}
     job = batch_job_of_document(stored.fields.get("batch"))
     if job is not NO_JOB:
-        fields["batch"] = job_fields(job)
+        fields["batch"] = known_job_fields(job)
     return fields
 
 
@@ -513,7 +512,7 @@ def _event_corrections(document: EventDocument, stored: StoredRun) -> Fields:
     event = document.event.combined_event(stored)
     if event is None:
         return {}
-    fields = {**_corrected_outcome_fields(event, stored), **_corrected_job_fields(event, stored)}
+    fields = _corrected_end_fields(event, stored)
     if document.event.is_of_job:
         return fields
     verdict = event.verdict_on_report(stored.claim, stored.report_account)
@@ -538,15 +537,25 @@ def _event_corrections(document: EventDocument, stored: StoredRun) -> Fields:
     return fields
 
 
-def _corrected_outcome_fields(event: RunEvent, stored: StoredRun) -> Fields:
-    """How the run ended by the stored report and the event, where the document says otherwise."""
+def _corrected_end_fields(event: RunEvent, stored: StoredRun) -> Fields:
+    """How the run ended, and its job, by the stored report and the event, where the document says
+    otherwise.
+    """
     report = stored.report
     if report is not None:
-        wanted = run_outcome_fields(merge_report_and_event(report, event, stored.claim))
-    elif event.job_end:
-        wanted = fields_of_outcome(outcome_of(None, event.combined_end), is_of_event=True)
-    else:
-        return {}
+        run = merge_report_and_event(report, event, stored.claim)
+        return {
+            **_corrected_outcome_fields(run_outcome_fields(run), stored),
+            **_corrected_job_fields(run.record.batch, report.record.batch, stored),
+        }
+    if event.job_end:
+        outcome = outcome_of(None, event.combined_end)
+        return _corrected_outcome_fields(fields_of_outcome(outcome, is_of_event=True), stored)
+    return {}
+
+
+def _corrected_outcome_fields(wanted: Fields, stored: StoredRun) -> Fields:
+    """The fields of the outcome, if the document has others."""
     present = stored.fields
     is_same = all(
         mapping_or_empty(present.get(part)).get(name) == value
@@ -556,14 +565,12 @@ def _corrected_outcome_fields(event: RunEvent, stored: StoredRun) -> Fields:
     return {} if is_same else wanted
 
 
-def _corrected_job_fields(event: RunEvent, stored: StoredRun) -> Fields:
-    """The job of the run by the stored report and the event, where the document names another."""
+def _corrected_job_fields(wanted: BatchJob, reported: BatchJob, stored: StoredRun) -> Fields:
+    """The job of the run by its report and its event, where the document names another."""
     present = batch_job_of_document(stored.fields.get("batch"))
-    if present is NO_JOB or stored.report is None:
+    if present is NO_JOB:
         return {}
-    wanted = merge_report_and_event(stored.report, event, stored.claim).record.batch
     if wanted is not NO_JOB and wanted.job_id == present.job_id:
-        reported = stored.report.record.batch
         of_events: dict[str, Any] = {
             name: value
             for name, value in known_job_fields(present).items()

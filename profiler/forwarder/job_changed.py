@@ -25,7 +25,7 @@ from profiler.core.json_fields import (
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import datetime_of_ms, format_datetime
-from profiler.forwarder.document_fields import Fields, fields_of_outcome, job_fields, merged_fields
+from profiler.forwarder.document_fields import Fields, fields_of_outcome, merged_fields
 from profiler.forwarder.documents import (
     JOB_DATASET,
     Document,
@@ -331,7 +331,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
         },
         "service": {"name": identity.job_definition},
         "task": task,
-        "batch": dict(known_job_fields(identity)),
+        "batch": known_job_fields(identity),
     }
     return Document(index=settings.indices.index_name("reports", created), id=job.id, fields=fields)
 
@@ -390,7 +390,7 @@ def attempt_documents(
             "retry_of": job.retry_of,
             "retried_as": retry.retried_as if each is last else None,
         }
-        known_fields: Fields = {"batch": job_fields(job.batch_job_of_attempt(each.number))}
+        known_fields: Fields = {"batch": known_job_fields(job.batch_job_of_attempt(each.number))}
         if any(task.values()):
             known_fields["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended

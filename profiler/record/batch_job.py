@@ -136,7 +136,7 @@ def job_of_overrides(overrides: "Iterable[Mapping[str, Json]]") -> BatchJob:
     return NO_JOB
 
 
-def known_job_fields(job: BatchJob) -> Mapping[str, str | int]:
+def known_job_fields(job: BatchJob) -> dict[str, str | int]:
     """The known values by their names in a search document: ``job_id`` and so on."""
     values = {name: getattr(job, name) for name in job.__struct_fields__}
     return known_members(values)

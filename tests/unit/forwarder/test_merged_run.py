@@ -21,6 +21,7 @@ from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import SearchClusterError
+from profiler.forwarder.line_kinds import decode_report_line
 from profiler.forwarder.merged_run import merge_report_and_event, run_of_event
 from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.run_event import (
@@ -39,10 +40,12 @@ from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.event_end import end_of_event, end_of_other
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
+from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.search_documents import run_of_document
 from tests.batch_jobs import CLUSTER as BATCH_CLUSTER
 from tests.batch_jobs import job_id
+from tests.counted_calls import counted_calls
 from tests.ended_runs import run_of
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
@@ -265,6 +268,15 @@ def test_the_job_is_the_events_and_the_report_adds_what_ecs_does_not_say() -> No
     run = run_of_document(document)
     assert present(run.report.record.batch).attempt == 1
     assert b'"attempt":1' in run.json_line()
+
+
+def test_an_event_reads_a_stored_report_once_and_merges_it_once() -> None:
+    cluster = FakeSearchCluster()
+    write(cluster, of_report(report(batch=IN_BATCH)))
+    of_task = of_event(of_batch())
+    with counted_calls(decode_report_line, merge_report_and_event, outcome_of) as calls:
+        write(cluster, of_task)
+    assert calls == ["decode_report_line", "merge_report_and_event", "outcome_of"]
 
 
 def test_a_forged_job_of_a_report_is_replaced_by_the_events() -> None:

@@ -5,9 +5,7 @@ No event is lost.
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 import msgspec
@@ -50,6 +48,7 @@ from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask, parse_stopped_task
 from profiler.sinks import LogTarget
 from tests.cases import each_case
+from tests.counted_calls import counted_calls
 from tests.fakes import FakeInvocationTime
 from tests.notices import KeyTable, fake_channel, report_line
 from tests.otlp_schema import check
@@ -294,24 +293,9 @@ def test_an_event_is_merged_with_its_report_once(
     """
     fakes = StoppedTaskFakes(lines)
     fakes.retry = MemoryRetry(sentence="Started again.", retried_as="1" * 32)
-    calls: list[str] = []
-    codes = {
-        merge_report_and_event.__code__: "merge",
-        runs_of_witnesses.__code__: "witnesses",
-        outcome_of.__code__: "outcome",
-    }
-
-    def count(frame: FrameType, event: str, _value: object) -> None:
-        if event == "call" and frame.f_code in codes:
-            calls.append(codes[frame.f_code])
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with counted_calls(runs_of_witnesses, merge_report_and_event, outcome_of) as calls:
         fakes.handle(task(**detail), cluster=cluster, log_lines=5, report_wait_seconds=0)
-    finally:
-        sys.setprofile(before)
-    assert calls == ["witnesses", *["outcome"] * verdicts]
+    assert calls == ["runs_of_witnesses", *["outcome_of"] * verdicts]
     assert len(fakes.notices) == len(fakes.exported) == len(fakes.printed) == 1
     assert fakes.exported[0][0].run is fakes.notice.run is fakes.asked_to_retry[0].run
 
