@@ -45,7 +45,7 @@ _WIDTHS: Final = {
 }
 """The widths of columns. The others share the rest, and have at least 100 pixels."""
 _LONG_TEXT = "notice.message"
-_WIDTHS_BESIDE_IT = {"task.family": 130, "notice.kind": 90, "count": 95}
+_WIDTHS_BESIDE_IT = {"notice.kind": 90, "count": 80}
 """The column that has the rest for itself, and the widths that columns have only in its table."""
 _MAX_CONTROLS: Final = 4
 """The dropdown lists that fit beside the links."""

@@ -32,7 +32,7 @@ COLUMN_WIDTHS: Final = {
     "cloud.region": 100,
     "task.id": 305,
     "task.stopped_reason": 300,
-    "notice.message": 690,
+    "notice.message": 560,
     "container.image.name": 260,
     "links.run": 80,
     "event.start": 165,

@@ -159,7 +159,7 @@ _NOTICE_PANELS: Final = (
         "latest-notices",
         "Notifications: the latest by family and kind",
         "The number of notifications, and the latest of each kind.",
-        _NOTICES,
+        replace(_NOTICES, label="Count"),  # a longer heading is cut
         parts.latest("notice.message", "Latest notification"),
         parts.LATEST_TASK,
         parts.latest(model.TIME_FIELD, "Time"),

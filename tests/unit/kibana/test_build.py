@@ -77,6 +77,17 @@ def test_every_reference_is_in_the_file_and_no_panel_covers_another(name: str) -
         assert max((column for column, _ in taken), default=0) < 48
 
 
+@by_key
+def test_no_column_of_a_table_is_outside_of_a_screen_of_1440_pixels(panel: Panel) -> None:
+    if panel.kind != "table":
+        return
+    chart = by_id(LENS, object_id("lens", panel.key))
+    columns = chart["attributes"]["state"]["visualization"]["columns"]
+    # A column without a width of its own gets at least about these pixels.
+    pixels = sum(column.get("width", 98) for column in columns if not column.get("hidden"))
+    assert pixels <= panel.width * 1440 // 48 - 30
+
+
 @each_file
 def test_the_list_of_the_newest_runs_has_the_peaks_of_memory_and_of_cpu(name: str) -> None:
     (listed,) = (one for one in objects_in(name) if one["attributes"].get("title") == "Newest runs")
