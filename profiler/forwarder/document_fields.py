@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import chain
 from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
 
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import mapping_or_empty
@@ -17,20 +18,31 @@ from profiler.forwarder.run_event import EVENT_FIELDS, LogStreamClaim, RunEvent
 from profiler.forwarder.run_links import ecs_task_url, links_of_run
 from profiler.record.batch_job import NO_JOB, known_job_fields
 from profiler.record.metric_catalogue import SLOWDOWN_FIELDS, slowdown_values
-from profiler.record.record_model import Container, Record
+from profiler.record.record_model import NO_NEURON, Distribution, Record
 from profiler.record.run_outcome import Outcome
-from profiler.record.run_view import RunView
+from profiler.record.run_view import RunView, json_path
 from profiler.record.search_document_fields import FIELDS, DocumentField
 
 Fields: TypeAlias = dict[str, Any]
 # The number of an object of the document, and a field's name in it.
 _Place: TypeAlias = tuple[int, str]
-# The number of an object of the document, names of fields in it, and the function that reads their
-# values in a part of a record.
-_Copied: TypeAlias = tuple[int, tuple[str, ...], Callable[[Any], tuple[Any, ...]]]
-# The function that reads a part of a record, the part where the record lacks it, and its copies.
-_Part: TypeAlias = tuple[Callable[[RunView], object], object, tuple[_Copied, ...]]
+# The number of an object of the document, a field's name in it, and the function that reads it.
+_Calculated: TypeAlias = tuple[int, str, Callable[[RunView], Any]]
 _REPORT = "task.report"
+# Where the view of a run has the values of all its devices together.
+_OF_DEVICES = ("gpus.", "neuron.")
+
+
+class _Targets(Struct):
+    """Where a document has what a part of the record's JSON contains.
+
+    ``values``: the name of each value there, with its place. ``parts``: the same of the parts of
+    this part. ``whole``: distributions, of which an object of the document has all values.
+    """
+
+    values: list[tuple[str, int, str]] = []
+    parts: dict[str, "_Targets"] = {}
+    whole: dict[str, int] = {}
 
 
 def run_fields(
@@ -179,27 +191,38 @@ def event_outcome(status: str) -> str:
 def _copied_record_fields(run: RunView) -> Fields:
     """The fields of ``FIELDS`` that a record has.
 
-    All values of a part are read at once, and none of a part that the record lacks: 200 calls a
-    report would take more time than the rest of its way.
+    Those that the record's JSON has are copied from it, which leaves out what is absent: to read
+    each in the record would take half as long again.
     """
     objects: list[Fields] = [{} for _ in _OBJECTS]
-    for read_part, absent, copied in _PARTS:
-        part = read_part(run)
-        if part is absent:
-            continue
-        for number, names, read_values in copied:
-            values = read_values(part)
-            if None not in values:
-                objects[number].update(zip(names, values, strict=True))
-                continue
-            for name, value in zip(names, values, strict=True):
-                if value is not None:
-                    objects[number][name] = value
-    for number, name, calculate in _CALCULATED:
+    _copy_values(msgspec.to_builtins(run.record), _TARGETS, objects)
+    calculated = _CALCULATED_WITH_DEVICES if _has_devices(run.record) else _CALCULATED
+    for number, name, calculate in calculated:
         value = calculate(run)
         if value is not None:
             objects[number][name] = value
+    slowdown = run.metrics.slowdown_at_vcpu
+    if slowdown is not None:
+        for number, names, bound in _SLOWDOWNS:
+            objects[number] |= zip(names, slowdown_values(bound, slowdown), strict=True)
     return _nested_in_one(objects)
+
+
+def _has_devices(record: Record) -> bool:
+    return bool(record.gpus) or record.neuron is not NO_NEURON
+
+
+def _copy_values(part: Mapping[str, Any], targets: _Targets, objects: Sequence[Fields]) -> None:
+    """Copy the values of a part of the record's JSON to their places in the document's objects."""
+    for name, number in targets.whole.items():
+        if name in part:
+            objects[number] |= part[name]
+    for name, number, field in targets.values:
+        if name in part:
+            objects[number][field] = part[name]
+    for name, of_part in targets.parts.items():
+        if name in part:
+            _copy_values(part[name], of_part, objects)
 
 
 def _nested_in_one(objects: Sequence[Fields]) -> Fields:
@@ -255,59 +278,67 @@ def _object_and_name(path: str) -> _Place:
     return _NUMBERS[parent], name
 
 
-def _copied_parts() -> Iterator[_Part]:
-    """The parts of a record of which a document copies values."""
-    empty = RunView(Record(task_id="", container=Container(name="")))
-    by_part: dict[str, list[DocumentField]] = {}
+def _targets_of(places: Mapping[str, Sequence[_Place]]) -> _Targets:
+    """Where a document has the values of these paths of the record's JSON, or of a part of it."""
+    targets = _Targets()
+    parts: dict[str, dict[str, Sequence[_Place]]] = {}
+    for path, of_value in places.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            parts.setdefault(name, {})[rest] = of_value
+        else:
+            targets.values += [(name, *place) for place in of_value]
+    for name, of_part in parts.items():
+        number = _object_of_distribution(of_part)
+        if number is None:
+            targets.parts[name] = _targets_of(of_part)
+        else:
+            targets.whole[name] = number
+    return targets
+
+
+def _object_of_distribution(places: Mapping[str, Sequence[_Place]]) -> int | None:
+    """The object that has all values of a distribution under their own names; None if there is
+    none.
+    """
+    for number, _name in places.get("avg", ()):
+        if all((number, name) in places.get(name, ()) for name in Distribution.__struct_fields__):
+            return number
+    return None
+
+
+def _copied_places() -> dict[str, list[_Place]]:
+    """Where a document has the values of the record, by their paths in its JSON."""
+    places: dict[str, list[_Place]] = {}
     for field in FIELDS:
         if _is_copied_unchanged(field):
-            by_part.setdefault(field.path.rpartition(".")[0], []).append(field)
-    for path, fields in by_part.items():
-        read_part = attrgetter(path)
-        by_object = groupby(fields, key=lambda field: _object_and_name(field.name)[0])
-        copied = tuple(_copied_object(number, list(of_object)) for number, of_object in by_object)
-        yield read_part, read_part(empty), copied
-    yield attrgetter("metrics.slowdown_at_vcpu"), None, tuple(_copied_slowdown_objects())
+            places.setdefault(json_path(field.path), []).append(_object_and_name(field.name))
+    return places
 
 
-def _copied_object(number: int, fields: Sequence[DocumentField]) -> _Copied:
-    """What an object of the document copies of one part of a record."""
-    names = tuple(_object_and_name(field.name)[1] for field in fields)
-    return number, names, _values_reader([field.path.rpartition(".")[2] for field in fields])
-
-
-def _copied_slowdown_objects() -> Iterator[_Copied]:
+def _slowdown_objects() -> Iterator[tuple[int, tuple[str, ...], Any]]:
     """The bounds of the slowdown, each an object of the document."""
     for bound, fields in SLOWDOWN_FIELDS.items():
         number, _name = _object_and_name(fields[0])
-        names = tuple(_object_and_name(field)[1] for field in fields)
-        yield number, names, partial(slowdown_values, bound)
-
-
-def _values_reader(names: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
-    """A function that reads several values of a part."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    read = attrgetter(*names)
-    return lambda part: (read(part),)
+        yield number, tuple(_object_and_name(field)[1] for field in fields), bound
 
 
 def _is_copied_unchanged(field: DocumentField) -> bool:
-    """Whether a document has the value as the record has it."""
-    return bool(field.path) and field.index_type != "date"
+    """Whether a document has the value as the record's JSON has it."""
+    return bool(json_path(field.path)) and field.index_type != "date"
 
 
-def _calculated_fields() -> Iterator[tuple[int, str, Callable[[RunView], Any]]]:
-    """The places of the other values of a record, each with the function that reads it."""
+def _calculated_fields() -> Iterator[tuple[DocumentField, _Calculated]]:
+    """The fields whose values the record's JSON does not have, each with its place and the function
+    that reads it.
+    """
     slowdowns = {*chain.from_iterable(SLOWDOWN_FIELDS.values())}
     for field in FIELDS:
         is_read = _is_copied_unchanged(field) or field.name in slowdowns
         if field.get is not None and not is_read:
             is_moment = field.index_type == "date"
-            yield (
-                *_object_and_name(field.name),
-                _formatted_time_reader(field.get) if is_moment else field.get,
-            )
+            read = _formatted_time_reader(field.get) if is_moment else field.get
+            yield field, (*_object_and_name(field.name), read)
 
 
 def _nested_objects() -> list[tuple[int, int, str]]:
@@ -320,6 +351,10 @@ def _nested_objects() -> list[tuple[int, int, str]]:
 _ROOT = 0
 _OBJECTS = _object_paths()
 _NUMBERS = {path: number for number, path in enumerate(_OBJECTS)}
-_PARTS = tuple(_copied_parts())
-_CALCULATED = tuple(_calculated_fields())
+_TARGETS = _targets_of(_copied_places())
+_SLOWDOWNS = tuple(_slowdown_objects())
+_CALCULATED_WITH_DEVICES = tuple(place for _field, place in _calculated_fields())
+_CALCULATED = tuple(
+    place for field, place in _calculated_fields() if not field.path.startswith(_OF_DEVICES)
+)
 _NESTED = _nested_objects()

@@ -155,6 +155,7 @@ def _console_url(region: str | None) -> str:
     return f"https://{region}.{next(domains, 'console.aws.amazon.com')}"
 
 
+@lru_cache  # the runs of an event share their clusters, and often their log group
 def _percent_encoded(text: str) -> str:
     # Most characters of most names need no encoding, and a call encodes each on its own.
     return _TO_ENCODE.sub(lambda match: _encoded_character(match[0]), on_one_line(text))
