@@ -98,6 +98,21 @@ class Stretch(Struct):
             self.longest_ns = min(used_ns + run_ns + wait_ns, length_ns)
         return run_ns, wait_ns
 
+    def add_parts_of_threads(
+        self, times_ns: Sequence[tuple[int, int]], run_part: float, wait_part: float
+    ) -> None:
+        """Add these parts of what each thread ran and waited for a CPU, as far as there is room:
+        mostly, there is for each, and their sums are added at once.
+        """
+        longest_ns = max([run_part * run_ns + wait_part * wait_ns for run_ns, wait_ns in times_ns])
+        if longest_ns > self.length_ns:
+            for run_ns, wait_ns in times_ns:
+                self.add_thread_time(round(run_part * run_ns), round(wait_part * wait_ns))
+            return
+        self.run_ns += round(run_part * sum([run_ns for run_ns, _ in times_ns]))
+        self.wait_ns += round(wait_part * sum([wait_ns for _, wait_ns in times_ns]))
+        self.longest_ns = max(self.longest_ns, round(longest_ns))
+
     def take_late_throttled_ns(self) -> int:
         """Take out the throttled time for which there is no room: it was counted at its end."""
         most_ns = max(max(self.cpus, 1) * self.length_ns - self.bounded_run_ns, 0)

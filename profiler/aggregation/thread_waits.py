@@ -225,7 +225,8 @@ class ThreadWaits:
         if wait.blocked.helpers == _WITH_WORK:
             wait.helped_ns = max(self._helpers_cpu_ns(wait) - wait.helpers_ns, 0)
         if thread.earlier is not None:
-            _note_what_followed(thread.earlier, wait, change)
+            earlier = thread.earlier
+            _note_what_followed(earlier, earlier.work_until(wait) + wait.helped_ns, change)
             thread.earlier = None
 
     def _end_thread(self, thread: _FollowedThread, change: ChangedWaits) -> None:
@@ -284,11 +285,13 @@ def _add_work_between_waits(
 ) -> None:
     """Add the work between two waits of a thread to both."""
     wait.had_come = before.came is not None and any(before.came)
-    wait.before_ns = before.work_until(wait) + before.helped_ns
+    work_ns = before.work_until(wait)
+    wait.before_ns = work_ns + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
         wait.before_ns = before.before_ns
     if thread.earlier is not None:
-        _note_what_followed(thread.earlier, before, change)
+        earlier = thread.earlier
+        _note_what_followed(earlier, earlier.work_until(before) + before.helped_ns, change)
         thread.earlier = None
     has_come = not before.came or any(came is not False for came in before.came)
     if _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
@@ -299,7 +302,7 @@ def _add_work_between_waits(
     elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
         thread.earlier = before
     else:
-        _note_what_followed(before, wait, change)
+        _note_what_followed(before, work_ns + wait.helped_ns, change)
 
 
 def _does_wait_go_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool:
@@ -321,11 +324,11 @@ def _with_connections_of(before: BlockedThread, now: BlockedThread) -> BlockedTh
     return replace(now, connections=before.connections, may_be_idle=before.may_be_idle)
 
 
-def _note_what_followed(wait: ThreadWait, following: ThreadWait, change: ChangedWaits) -> None:
+def _note_what_followed(wait: ThreadWait, after_ns: int, change: ChangedWaits) -> None:
     """What followed a wait: the thread's run, and the work of others in its next wait."""
     if wait.is_known:
         return
-    wait.after_ns = wait.work_until(following) + following.helped_ns
+    wait.after_ns = after_ns
     _note_earlier_known(wait, change)
 
 

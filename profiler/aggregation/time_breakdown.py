@@ -652,7 +652,9 @@ class TimeAccount:
         ]
         length_ns = max(sum([stretch.length_ns for stretch in stretches]), span_ns, 1)
         later_ns = sum([stretch.later_ns for stretch in stretches])
+        times_ns = [(grown.run_ns, grown.wait_ns) for grown in threads]
         total_ns = sum([grown.run_ns for grown in threads])
+        waited_ns = sum([grown.wait_ns for grown in threads])
         of_later = min(total_ns / later_ns, 1.0) if later_ns else 0.0
         of_total = of_later * later_ns / max(total_ns, 1)
         for stretch in stretches:
@@ -660,14 +662,11 @@ class TimeAccount:
             run_part = part
             if later_ns:
                 run_part = of_total * stretch.later_ns / later_ns + (1 - of_total) * part
-            sum_ns = 0
-            for grown in threads:
-                wait_ns = round(part * grown.wait_ns)
-                stretch.add_thread_time(round(run_part * grown.run_ns), wait_ns)
-                sum_ns += wait_ns
+            stretch.add_parts_of_threads(times_ns, run_part, part)
             stretch.later_ns -= round(of_later * stretch.later_ns)
             stretch.able_threads = None  # not all were asked
-            self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
+            wait_ns = round(part * waited_ns)
+            self._for_series.append((stretch.start_ns, stretch.end_ns, wait_ns, True))
 
     def _spread_and_return_rest_ns(self, unread_ns: int, read_ns: int) -> int:
         """Spread what ran in ended processes over the time since the last total, and what finds no

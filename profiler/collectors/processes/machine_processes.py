@@ -47,6 +47,7 @@ class MachineProcesses:
         self._is_current = False
         self._known_pids: set[int] = set()
         self._last_pid: int | None = None
+        self._last_pid_file = proc.LastPidFile(proc_folder)
         self._missed_pids = 0
         self._next_full_scan_ns = 0
 
@@ -63,6 +64,8 @@ class MachineProcesses:
     def forget(self, docker_id: str) -> None:
         """Follow a container no longer."""
         self._followed.pop(docker_id, None)
+        if not self._followed:
+            self._last_pid_file.close()
 
     def on_ended(self, pid: int) -> None:
         """A process has ended: a new one may get its id."""
@@ -83,7 +86,7 @@ class MachineProcesses:
 
     def _list_new_processes(self) -> None:
         """Look for new processes, unless no id was assigned."""
-        last_pid = proc.read_last_pid(self.folder)
+        last_pid = self._last_pid_file.read()
         before = self._last_pid
         now_ns = self.monotonic_ns()
         is_full_scan = now_ns >= self._next_full_scan_ns

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.files import open_or_none
+from profiler.core.files import close_files, open_or_none
 from profiler.core.optional_math import sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
 
@@ -448,8 +448,31 @@ def read_last_pid(folder: str = "/proc") -> int | None:
     """The id that this process namespace assigned last: the last word of ``loadavg``; None if it
     cannot be read.
     """
-    words = (read_or_none(f"{folder}/loadavg") or b"").split()
-    return int(words[-1]) if words and words[-1].isdigit() else None
+    return _parse_last_pid(read_or_none(f"{folder}/loadavg") or b"")
+
+
+def _parse_last_pid(load: bytes) -> int | None:
+    _, _, word = load.rstrip().rpartition(b" ")
+    return int(word) if word.isdigit() else None
+
+
+class LastPidFile:
+    """The file of :func:`read_last_pid`, which stays open: to open it costs more than to read."""
+
+    def __init__(self, folder: str = "/proc") -> None:
+        self._path = f"{folder}/loadavg"
+        self._descriptor: int | None = None
+
+    def read(self) -> int | None:
+        """The id; None if it cannot be read."""
+        if self._descriptor is None:
+            self._descriptor = open_or_none(self._path)
+        return _parse_last_pid(reread_descriptor(self._descriptor))
+
+    def close(self) -> None:
+        """Close the file; the next reading opens it again."""
+        close_files((self._descriptor,))
+        self._descriptor = None
 
 
 def read_or_none(path: str) -> bytes | None:

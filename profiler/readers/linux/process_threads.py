@@ -20,6 +20,8 @@ class ProcessThreads(Struct, eq=False):
     that may be asked what they wait for. ``was_sleeping``: its only thread was, when its state was
     noted last.
 
+    ``folder_file`` is the open folder of its threads, if there are several and files are left.
+
     What the kernel counted: ``clock_ns`` is its CPU time at the last look, when it had
     ``thread_count`` threads; ``read_ns`` is what was read of it by threads, ``unread_ns`` that of
     threads that ended before they were read. ``later_ns`` was noted of threads that are left for
@@ -42,6 +44,7 @@ class ProcessThreads(Struct, eq=False):
     later_ns: int = 0
     busiest: list[FollowedThread] = []
     state: str = ""
+    folder_file: int | None = None
 
     @property
     def shows_only_state(self) -> bool:

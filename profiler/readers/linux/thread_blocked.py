@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_threads import ProcessThreads
 from profiler.readers.linux.thread_counters import FollowedThread, ThreadState
-from profiler.readers.linux.waited_target import SystemCall, WaitResolver, parse_system_call
+from profiler.readers.linux.waited_target import SystemCall, WaitResolver
 from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, BlockedThread, Wait
 
 SLEEP_STATE = "S"
@@ -21,7 +21,7 @@ HIDDEN_DISK = BlockedThread(wait=Wait("disk"), is_hidden=True)
 _RUNNABLE_STATE = "R"
 _DISK_STATE = "D"
 # In these, only a frozen thread has the state of a wait for a disk.
-_INTERRUPTIBLE = ("network", "sleep", "pipe", "lock", "child")
+INTERRUPTIBLE_KINDS = ("network", "sleep", "pipe", "lock", "child")
 _DISK = BlockedThread(wait=Wait("disk"))
 _HIDDEN = BlockedThread(wait=Wait("other"), is_hidden=True)
 _OTHER = BlockedThread(wait=Wait("other"))
@@ -66,14 +66,17 @@ class BlockedReader:
         if process.is_refused or not self._knows_calls:
             return self._read_by_state(process, thread)
         try:
-            call = parse_system_call(thread.read_call())
+            call = thread.read_call()
         except PermissionError:
             return self._read_by_state(process, thread)
         except OSError:
             return ENDED
         self.has_seen_call = True
-        pid = process.reading.pid
-        blocked = None if call is None else self._wait_in_call(pid, thread, call, now_ns)
+        if call is None:
+            return None
+        blocked = self._resolver.unconditional_wait(call)
+        if blocked is None:
+            blocked = self._wait_in_call(process.reading.pid, thread, call, now_ns)
         return STOPPED if self._is_frozen_in(process, blocked) else blocked
 
     def _read_by_state(
@@ -92,7 +95,7 @@ class BlockedReader:
         """Whether the process is frozen in a wait, alone of its group or with it."""
         if blocked is None or process.state != _DISK_STATE:
             return False
-        return blocked.wait.kind in _INTERRUPTIBLE and self._is_frozen(process.reading.pid)
+        return blocked.wait.kind in INTERRUPTIBLE_KINDS and self._is_frozen(process.reading.pid)
 
     def _wait_in_call(
         self, pid: int, thread: FollowedThread, call: SystemCall, now_ns: int

@@ -15,6 +15,7 @@ from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.poll_ends import WorkBeginBounds
+from profiler.readers.linux.waited_target import SystemCall, parse_system_call
 from profiler.readers.linux.waits import BlockedThread
 
 # The files of all threads together, up to a quarter of those that may be open, usually 1024.
@@ -119,6 +120,8 @@ class FollowedThread(Struct, eq=False):
     text: bytes = b""
     state_text: bytes = b""
     state: ThreadState = ThreadState("")
+    call_text: bytes = b""
+    call: SystemCall | None = None
     run_ns: int = 0
     wait_ns: int = 0
     blocked: BlockedThread | None = None
@@ -159,8 +162,8 @@ class FollowedThread(Struct, eq=False):
         is_new = not self.text
         # A thread that executes a program takes the id of the first thread, but keeps its own
         # smaller counters.
-        ran_ns = max(run_ns - self.run_ns, 0)
-        waited_ns = max(wait_ns - self.wait_ns, 0)
+        ran_ns = run_ns - self.run_ns if run_ns > self.run_ns else 0
+        waited_ns = wait_ns - self.wait_ns if wait_ns > self.wait_ns else 0
         length_ns = now.at_ns - since.at_ns
         could_run = False
         if not self.is_stale:
@@ -202,11 +205,10 @@ class FollowedThread(Struct, eq=False):
 
     def read_state(self) -> ThreadState:
         """The present state."""
-        path = f"{self.path}/stat"
         if self.state_file is None:
-            self.state_file = self.files.open(path)
+            self.state_file = self.files.open(f"{self.path}/stat")
         if self.state_file is None:
-            text = proc.read_beginning(path, _MAX_FILE_BYTES)
+            text = proc.read_beginning(f"{self.path}/stat", _MAX_FILE_BYTES)
         else:
             text = proc.reread_descriptor(self.state_file)
         if text != self.state_text:
@@ -214,23 +216,35 @@ class FollowedThread(Struct, eq=False):
             self.state = _parse_state(text)
         return self.state
 
-    def read_call(self) -> bytes:
-        """The present system call. Raises OSError."""
-        path = f"{self.path}/syscall"
+    def read_call(self) -> SystemCall | None:
+        """The present system call; None if the thread is not blocked. Raises OSError.
+
+        A thread that waits again and again mostly does so in the same call, which is parsed once.
+        """
         if self.call_file is None:
-            self.call_file = self.files.open(path)
-        if self.call_file is not None:
-            return os.pread(self.call_file, _MAX_FILE_BYTES, 0)
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            return os.read(descriptor, _MAX_FILE_BYTES)
-        finally:
-            os.close(descriptor)
+            self.call_file = self.files.open(f"{self.path}/syscall")
+        if self.call_file is None:
+            text = _read_once(f"{self.path}/syscall")
+        else:
+            text = os.pread(self.call_file, _MAX_FILE_BYTES, 0)
+        if text != self.call_text:
+            self.call_text = text
+            self.call = parse_system_call(text)
+        return self.call
 
     def close(self) -> None:
         for descriptor in (self.counters_file, self.state_file, self.call_file):
             self.files.close(descriptor)
         self.counters_file = self.state_file = self.call_file = None
+
+
+def _read_once(path: str) -> bytes:
+    """The contents of a small file. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, _MAX_FILE_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _parse_state(stat: bytes) -> ThreadState:

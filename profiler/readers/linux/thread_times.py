@@ -40,6 +40,7 @@ from profiler.readers.linux.thread_blocked import (
     ENDED,
     ENDED_STATES,
     HIDDEN_DISK,
+    INTERRUPTIBLE_KINDS,
     SLEEP_STATE,
     STOPPED_STATES,
     TRACED_STATE,
@@ -75,9 +76,10 @@ _MAX_PARENTS = 8
 _LOOKS_PER_SLEEP = 20
 _MAX_SLEEP_READINGS = 4
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
-# opens all files. Half of it is for the counters.
-_MAX_CPU_SHARE = 0.002
+# opens all files. This part of it is for the counters.
+_MAX_CPU_SHARE = 0.0017
 _ADVANCE_NS = 20 * NS_PER_MS
+_PART_OF_COUNTERS = 0.6
 # So many threads of a process are read in each look, also if to read all takes several looks.
 _MAX_BUSIEST = 8
 # The kernel functions in which threads of a frozen group of version 2 are; compilers put one into
@@ -161,6 +163,7 @@ class ThreadReader:
         self._stale: dict[int, ProcessThreads] = {}
         self._turns, self._asleep = ThreadTurns(), AsleepReadings()
         self._files = ThreadFiles()
+        self._last_pid = proc.LastPidFile(proc_folder)
         self._cpu_clock = cpu_clock
         self._last: ReadingNumberAndTime | None = None
         # Of the present look.
@@ -187,7 +190,7 @@ class ThreadReader:
         if asleep.readings:
             still = ReadingNumberAndTime(last.number, asleep.at_ns)
         if self.sees_calls:
-            self._newest_pid = proc.read_last_pid(self._folder)
+            self._newest_pid = self._last_pid.read()
         known = self._processes
         count = len(known)
         followed = self._followed
@@ -328,7 +331,7 @@ class ThreadReader:
             self._note_processes_that_ran(last)
         if due is None:
             due = self._due_processes(now, is_required=is_required)
-        reads = LookBudget(spent_ns, math.inf if is_required else budget_ns / 2)
+        reads = LookBudget(spent_ns, math.inf if is_required else _PART_OF_COUNTERS * budget_ns)
         self._begin_look(now_ns)
         self._read_due(due, reads, now, is_required=is_required)
         busy = (
@@ -424,20 +427,26 @@ class ThreadReader:
             if clock_ns == process.clock_ns and clock_ns is not None:
                 continue
             process.clock_ns = clock_ns
-            process.thread_count = self._current_thread_count(pid, process.thread_count)
+            process.thread_count = self._current_thread_count(process)
             process.has_run = True
             if pid not in self._changed:
                 self._changed[pid] = process
                 process.still_at = last
 
-    def _current_thread_count(self, pid: int, count: int) -> int:
+    def _current_thread_count(self, process: ProcessThreads) -> int:
         """The present number of a process's threads: it has a folder for each; as before if it
         has ended.
         """
+        path = f"{self._folder}/{process.reading.pid}/task"
+        count = process.thread_count
+        if process.folder_file is None and count > 1:
+            process.folder_file = self._files.open(path)
         try:
-            return os.stat(f"{self._folder}/{pid}/task").st_nlink - 2  # noqa: PTH116  faster
+            # To find the folder costs several times as much as to ask for its size.
+            folder = os.stat(path if process.folder_file is None else process.folder_file)  # noqa: PTH116
         except OSError:
             return count
+        return folder.st_nlink - 2 or count
 
     def _processes_seen(self) -> Mapping[int, ProcessSeen]:
         """All processes; none without system calls, which say who waits for whom."""
@@ -467,6 +476,7 @@ class ThreadReader:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
+        self._last_pid.close()
         self._group.close()
 
     def _is_calm(self, length_ns: int) -> bool:
@@ -735,10 +745,12 @@ class ThreadReader:
             self._peeks.rest_ns += run_ns
 
     def _forget_run(self, thread: FollowedThread) -> None:
-        self._workers.pop(thread, None)
-        self._recent.pop(thread, None)
-        self._able.discard(thread)
-        self._new_waits.pop(thread, None)
+        if self._workers.pop(thread, None) is None:
+            self._recent.pop(thread, None)
+        if self._able:
+            self._able.discard(thread)
+        if self._new_waits:
+            self._new_waits.pop(thread, None)
 
     def _find_threads(
         self, process: ProcessThreads, now: ReadingNumberAndTime
@@ -773,6 +785,8 @@ class ThreadReader:
         self._stale.pop(pid, None)
         self._changed.pop(pid, None)
         self._read_ended_ns += process.read_ns + process.unread_ns + process.later_ns
+        self._files.close(process.folder_file)
+        process.folder_file = None
         for thread in process.threads.values():
             thread.close()
             self._forget_run(thread)
@@ -877,17 +891,11 @@ class ThreadReader:
                 timed_out = did_timeout_end_poll(before, arrivals, begin, now_ns)
             # What comes until the thread runs may come on any connection that it watched.
             adds = is_same_wait and before is not None and bool(before.connections)
-            self._seen.append(
-                ThreadSeen(
-                    thread.thread_id,
-                    pid,
-                    blocked,
-                    what_came(arrivals, timed_out=timed_out),
-                    was_woken,
-                    timed_out,
-                    is_correction=adds,
-                )
+            came = what_came(arrivals, timed_out=timed_out) if arrivals else ()
+            seen = ThreadSeen(
+                thread.thread_id, pid, blocked, came, was_woken, timed_out, is_correction=adds
             )
+            self._seen.append(seen)
 
     def _may_miss_child(self, process: ProcessThreads, blocked: BlockedThread) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
@@ -896,10 +904,10 @@ class ThreadReader:
         """
         if blocked.may_wait_for_children:
             return True
-        if not blocked.may_ask_for_children or len(process.threads) > _MAX_PARENTS:
+        if len(process.threads) > _MAX_PARENTS or not blocked.may_ask_for_children:
             return False
         if self._has_newer is None:
-            newest = proc.read_last_pid(self._folder)
+            newest = self._last_pid.read()
             self._has_newer = newest is None or newest != self._newest_pid
         return self._has_newer
 
@@ -956,12 +964,18 @@ class ThreadReader:
         """Look which threads that wait since the last look are in a frozen group of version 2 that
         is not the one of the first process: the kernel shows them in their calls, as if they
         slept. Waits that are over by now are not looked at, and none a second time.
+
+        All threads of a process are frozen together, those in interruptible sleeps at once. So one
+        of these that is not says it of all.
         """
+        unfrozen: set[int] = set()
         while self._new_waits and budget.allows_threads():
             thread, pid = self._new_waits.popitem()
-            if thread.is_stale:
+            if thread.is_stale or pid in unfrozen:
                 continue
             if kernel_function(thread) not in _FROZEN_IN:
+                if thread.blocked is not None and thread.blocked.wait.kind in INTERRUPTIBLE_KINDS:
+                    unfrozen.add(pid)
                 continue
             if thread.read_state().letter == SLEEP_STATE:
                 thread.blocked, thread.is_postponed = STOPPED, False

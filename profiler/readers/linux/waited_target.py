@@ -224,6 +224,8 @@ _BY_ACTION = {
     "accept": _FOR_COMERS,
     "signal": _SIGNAL,
 }
+# The others' targets are in the arguments; a wait for a disk may be one for memory.
+_UNCONDITIONAL_ACTIONS = ("sleep", "lock", "accept")
 _REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
 # Calls that send wait for the peer to read: what comes meanwhile says nothing of them.
 _RECEIVES = ("read", "recv", "pread")
@@ -255,6 +257,12 @@ class WaitResolver:
     ) -> None:
         self._calls = calls
         self._numbers = {name: number for number, (name, _) in calls.items()}
+        self._restart_number = self._numbers.get("restart_syscall")
+        self._unconditional = {
+            number: _BY_ACTION[action]
+            for number, (_, action) in calls.items()
+            if action in _UNCONDITIONAL_ACTIONS
+        }
         self._folder = proc_folder
         self._ask_stream = ask_stream
         self._wall_ahead_ns = wall_ahead_ns
@@ -275,7 +283,13 @@ class WaitResolver:
         """Whether the call goes on after a stop, as that by SIGSTOP, Ctrl-Z, a debugger or the
         suspension of the machine.
         """
-        return call.number == self._numbers.get("restart_syscall")
+        return call.number == self._restart_number
+
+    def unconditional_wait(self, call: SystemCall) -> BlockedThread | None:
+        """What each thread in this call waits for, whatever the call's arguments are; None for
+        other calls: see :meth:`resolve_wait`.
+        """
+        return self._unconditional.get(call.number)
 
     def restarted_call(self, call: SystemCall, place: bytes) -> SystemCall:
         """The call that goes on, by the function of the kernel in which its thread waits

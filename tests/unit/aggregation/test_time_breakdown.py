@@ -291,6 +291,20 @@ class TestCouldAnythingRun:
         assert run.parts["waiting_for_cpu"] == pytest.approx(75, abs=0.5)
 
 
+@pytest.mark.parametrize("length", [0.4, 1.0, 10.0])
+@pytest.mark.parametrize("parts", [(0.25, 0.25), (0.0, 1.0), (0.5, 0.125)])
+def test_parts_of_many_threads_are_added_as_one_after_the_other(
+    parts: tuple[float, float], length: float
+) -> None:
+    times_ns = [(seconds(run), seconds(run % 0.7)) for run in (0.1, 2.0, 0.0, 0.75)]
+    together, in_turn = (Stretch(0, seconds(length), 4) for _ in range(2))
+    together.add_parts_of_threads(times_ns, *parts)
+    for run_ns, wait_ns in times_ns:
+        in_turn.add_thread_time(round(parts[0] * run_ns), round(parts[1] * wait_ns))
+    for name in ("run_ns", "wait_ns", "longest_ns"):
+        assert getattr(together, name) == pytest.approx(getattr(in_turn, name), abs=4)
+
+
 class TestDidAnythingRun:
     """Question 2."""
 

@@ -389,7 +389,8 @@ def test_many_processes_are_followed_without_keeping_all_their_files_open(
     source = machine.source()
     assert len(source.read_snapshot().processes) == 300
     assert len(source.read_snapshot().processes) == 300
-    assert len(open_files(machine.folder)) == 200
+    files = [name for _, name in open_files(machine.folder) if not name.endswith("/loadavg")]
+    assert len(files) == 200
     source.close()
     assert not open_files(machine.folder)
 

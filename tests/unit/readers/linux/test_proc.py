@@ -12,6 +12,7 @@ from profiler.readers.linux import host, proc, waited_target
 from profiler.readers.linux.interpreters import INTERPRETERS, JAVA, is_interpreter
 from profiler.readers.linux.script_names import name_of_code, name_with_script
 from tests.cases import each_case
+from tests.open_files import open_files
 
 NET_DEV = b"""Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
@@ -31,6 +32,17 @@ def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
         == 5 * 1024
     )
     assert proc.parse_private_bytes(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
+
+
+def test_the_last_id_is_read_from_a_file_that_stays_open(tmp_path: Path) -> None:
+    file = proc.LastPidFile(str(tmp_path))
+    loads = tmp_path / "loadavg"
+    assert file.read() is None
+    for text, pid in (("0.1 0.2 0.3 1/9 4711\n", 4711), ("0.1 0.2 0.3 1/9 12\n", 12), ("?", None)):
+        loads.write_text(text)
+        assert file.read() == proc.read_last_pid(str(tmp_path)) == pid
+    file.close()
+    assert not open_files(loads)
 
 
 _KIB = 1024

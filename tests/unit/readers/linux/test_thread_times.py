@@ -37,6 +37,7 @@ RECEIVING = "45 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 CONNECTED = "0: 0100007F:9C40 0903000A:1538 01 0:0 0:0 0 1000 0 501 1 0\n"
 POLLING_FOR_A_TIME = "232 0x4 0x0 0x1 0x1f4 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 POLLING = "232 0x4 0x0 0x1 0xffffffff 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+SYNCING = "162 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 READING = "0 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 
@@ -485,6 +486,32 @@ def test_a_thread_that_waits_anywhere_else_is_in_no_frozen_group(
     machine.read(process(cpu=1), at=2)
     machine.thread(7, run=1, state=state)
     assert STOPPED.wait not in machine.read(process(cpu=1), at=4).waits
+
+
+@pytest.mark.parametrize(
+    ("call", "is_stopped"), [(SLEEPING, False), (LOCKED, False), (SYNCING, True)]
+)
+def test_of_the_threads_of_a_process_one_that_sleeps_elsewhere_is_enough(
+    machine: FakeMachine, call: str, *, is_stopped: bool
+) -> None:
+    """A thread that waits for the disk enters the frozen group only after it."""
+    machine.thread(7, run=1)
+    machine.read(process(cpu=1), at=1)
+    machine.thread(7, run=1.1)
+    waits_in(machine, "get_signal")
+    machine.thread(7, 8, run=0.01, call=call)
+    (machine.folder / "7" / "task" / "8" / "wchan").write_text("elsewhere")
+    machine.read(process(cpu=2, threads=2), at=2)
+    waits = machine.read(process(cpu=2, threads=2), at=4).waits
+    assert (STOPPED.wait in waits) is is_stopped
+
+
+def test_a_thread_that_waits_in_another_call_is_parsed_again(machine: FakeMachine) -> None:
+    for at, (call, wait) in enumerate(
+        ((SLEEPING, "sleep"), (LOCKED, "lock"), (LOCKED, "lock"), (SLEEPING, "sleep")), start=1
+    ):
+        machine.thread(7, run=at / 10, call=call)
+        assert machine.read(process(cpu=at), at=at).waits == {Wait(wait): 1}
 
 
 def test_a_thread_that_runs_again_before_the_next_look_is_in_no_frozen_group(
@@ -1202,7 +1229,7 @@ def test_the_state_of_a_thread_that_has_ended_is_not_read_from_another_one(
 
 
 def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeMachine) -> None:
-    machine.cost_ns = seconds(0.0005)  # of each look at the clock, after 16 threads
+    machine.cost_ns = seconds(0.0004)  # of each look at the clock, after 16 threads
     steps: Counter[int] = Counter()
     most = 0
     for at in range(1, 40):
@@ -1220,7 +1247,7 @@ def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeM
 
 
 def test_where_not_all_can_be_read_each_process_has_its_turn(machine: FakeMachine) -> None:
-    machine.cost_ns = seconds(0.0005)
+    machine.cost_ns = seconds(0.0004)
     turns: Counter[int] = Counter()
     pids = (10, 30, 50)
     for at in range(1, 51):
@@ -1237,8 +1264,8 @@ def test_where_not_all_can_be_read_who_works_is_looked_at_in_each_look(
     machine: FakeMachine,
 ) -> None:
     """Each process has one thread that uses much of a CPU, and ten that help it."""
-    machine.cost_ns = seconds(0.0005)
-    pids = (10, 30, 50, 70)
+    machine.cost_ns = seconds(0.0004)
+    pids = (10, 30, 50, 70, 90)
     for at in range(1, 51):
         for pid in pids:
             machine.thread(pid, run=0.1 * at, state="R", call=SLEEPING)
