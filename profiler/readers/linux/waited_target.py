@@ -458,7 +458,11 @@ class WaitResolver:
         self._timeouts_left -= 1
         timeout = self._read_memory(pid, call.arguments[_FUTEX_TIMEOUTS[name]], _TIMESPEC.size)
         until_ns = self._futex_end_ns(operation, timeout, since_ns)
-        if until_ns is not None and until_ns - since_ns >= _ENDLESS_NS:
+        begin_ns = since_ns
+        if not since_ns and operation & _FUTEX_COMMAND != _FUTEX_WAIT:
+            # A thread that was seen first in this wait may have waited at any time before.
+            begin_ns = first_known(self._now_ns, since_ns)
+        if until_ns is not None and until_ns - begin_ns >= _ENDLESS_NS:
             return _LOCK_OF_THREAD
         return replace(_TIMED_FUTEX, until_ns=until_ns)
 

@@ -319,6 +319,18 @@ def test_a_timeout_of_a_day_is_that_of_a_wait_for_other_threads(process: FakePro
         assert (blocked.wait.kind, blocked.helpers) == (kind, "threads")
 
 
+@pytest.mark.parametrize(("seconds_left", "kind"), [(2, "sleep"), (24 * 3600, "lock")])
+def test_a_wait_that_was_there_first_is_no_longer_on_a_machine_that_is_up_for_a_day(
+    process: FakeProcess, seconds_left: int, kind: str
+) -> None:
+    """Nobody knows since when the thread waits (0)."""
+    up = 86_400
+    timeout = struct.pack("=qq", up + seconds_left, 0)
+    (process.folder / "mem").write_bytes(bytes(64) + timeout)
+    call = SystemCall(NUMBERS["futex"], (8, 0x89, 0, 64, 0, 0))
+    assert process.resolver.resolve_wait(PID, call, seconds(up), 0).wait.kind == kind
+
+
 def test_few_timeouts_are_read_in_a_look(process: FakeProcess) -> None:
     (process.folder / "mem").write_bytes(bytes(64) + struct.pack("=qq", 3, 0))
     for now in (10, 11):
