@@ -15,6 +15,9 @@ from click.shell_completion import (
     get_completion_class,
 )
 
+from profiler.core.errors import UsageError
+from profiler.core.text import listed
+
 PROGRAM = "task-profiler"
 # With this variable, the program answers the shell instead of running a command. It is click's own.
 VARIABLE = "_TASK_PROFILER_COMPLETE"
@@ -70,10 +73,27 @@ def families_and_run_ids(
     return [name for name in dict.fromkeys(names) if _WORD.fullmatch(name)]
 
 
+class _Shell(click.Choice[str]):
+    """A shell whose completion click can write."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        if value not in self.choices:
+            raise UsageError(
+                f"There is no completion for {value!r}: name {listed(self.choices, 'or')}, as in "
+                f"{PROGRAM} completion {self.choices[0]}."
+            )
+        return super().convert(value, param, ctx)
+
+
 @click.command(
     "completion", epilog="Example: task-profiler completion bash > ~/.task-profiler.bash"
 )
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.argument("shell", type=_Shell(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that completes commands, options, families, runs and files in this shell.

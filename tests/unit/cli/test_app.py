@@ -108,7 +108,7 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
             "show a 'b c'",
             "show is for one run: to compare two, write task-profiler compare a 'b c'",
         ),
-        ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
+        ("completion tcsh", "There is no completion for 'tcsh': name bash, zsh or fish, as"),
         ("completion", "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish\n"),
         ("report -o ''", "--output is empty: give it a value or omit the option."),
         ("history --statsu x", "--status"),
