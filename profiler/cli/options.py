@@ -147,9 +147,11 @@ class Quantity(click.types.FloatParamType):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if not self._least <= number <= self._most:
-            expected = f"a time from {self._least:g} to {self._most:g} seconds"
             if self._parser == "parse_percent":
                 expected = f"a share from {self._least:g} to {self._most:g} %"
+            else:
+                least, most = map(quantities.seconds_text, (self._least, self._most))
+                expected = f"a time from {least} to {most}"
             self.fail(f"{value!r} is not {expected}.", param, ctx)
         return number
 

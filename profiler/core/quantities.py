@@ -45,6 +45,17 @@ def parse_seconds(text: str) -> float:
     return parse_duration_ms(text) / 1000
 
 
+def seconds_text(seconds: float) -> str:
+    """A time as :func:`parse_seconds` takes it, in its largest unit without a rest: ``20ms``,
+    ``1h``.
+    """
+    milliseconds = round(seconds * 1000)
+    for unit, unit_ms in reversed(_MS_PER_UNIT.items()):
+        if milliseconds and milliseconds % unit_ms == 0:
+            return f"{milliseconds // unit_ms}{unit}"
+    return "0s"
+
+
 def is_number(text: str) -> bool:
     """Whether the text is a number without a unit."""
     return bool(re.fullmatch(_NUMBER, text, re.ASCII))

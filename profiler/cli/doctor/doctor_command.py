@@ -66,7 +66,7 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
 @option(
     "--seconds",
     "TIME",
-    "Watch the stats for at most this time.",
+    "Watch the stats for at most this time, up to 10m.",
     type=Quantity("parse_seconds", 0, 600),
     default=25.0,
 )

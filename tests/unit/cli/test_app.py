@@ -62,7 +62,9 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("show --logs x", "'x' is not a valid whole number."),
         ("run --max-gpu-idle 101 -- true", "'101' is not a share from 0 to 100 %."),
         ("run --output '' -- true", "--output is empty: give it a value or omit the option."),
-        ("run --interval 1ms -- true", "'1ms' is not a time from 0.02 to 3600 seconds."),
+        ("run --interval 1ms -- true", "'1ms' is not a time from 20ms to 1h."),
+        ("run --interval 2h -- true", "'2h' is not a time from 20ms to 1h."),
+        ("doctor --seconds 11m", "'11m' is not a time from 0s to 10m."),
         ("recommend --max-slowdown -1", "-1.0 is not in the range 0 to 10000."),
         (
             "recommend --from logs:",
@@ -121,6 +123,16 @@ def test_a_mistake_in_a_command_line_is_a_sentence(words: str, sentence: str) ->
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert sentence in done.stderr
+
+
+@pytest.mark.parametrize("words", ["run --interval 2h -- true", "doctor --seconds 2h"])
+def test_the_help_of_a_time_states_its_limit_as_the_error_does(words: str) -> None:
+    command, option, *rest = words.split()
+    refused = CliRunner().invoke(group, [command, option, *rest]).output
+    (limit,) = re.findall(r"to (\d+[a-z]+)\.$", refused, re.MULTILINE)
+    shown = CliRunner().invoke(group, [command, "--help"], terminal_width=200).output
+    (line,) = (line for line in shown.splitlines() if f" {option} TIME" in line)
+    assert re.search(rf"to {limit}\.", line)
 
 
 def test_every_command_that_prints_data_as_text_has_json() -> None:
