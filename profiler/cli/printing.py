@@ -5,7 +5,7 @@ them.
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import RawIOBase, TextIOWrapper
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -201,12 +201,32 @@ class _StandardStream(RawIOBase):
 
 def replace_standard_streams() -> None:
     """Let all that is written to ``sys.stdout`` and ``sys.stderr`` go through :func:`write_out`,
-    without a buffer to flush at the end.
+    without a buffer to flush at the end; also where the caller has closed standard output.
     """
+    _reserve_standard_descriptors()
+    if sys.stdout is None:  # the caller has closed it
+        sys.stdout = TextIOWrapper(
+            _StandardStream(STDOUT), "utf-8", "backslashreplace", write_through=True
+        )
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
         sys.stdout = _stream_through_write_out(sys.stdout, STDOUT)
     if isinstance(sys.stderr, TextIOWrapper) and sys.stderr is sys.__stderr__:
         sys.stderr = _stream_through_write_out(sys.stderr, STDERR)
+
+
+def _reserve_standard_descriptors() -> None:
+    """Let no file get the descriptor of a stream that the caller has closed: it would receive the
+    output.
+
+    The null device is opened for the wrong direction, so that to use the stream still fails, and
+    is not inherited, so that the stream stays closed for other programs.
+    """
+    for descriptor in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            with suppress(OSError):  # the lowest free descriptor is this one
+                os.open(os.devnull, os.O_WRONLY if descriptor == STDIN else os.O_RDONLY)
 
 
 def _stream_through_write_out(stream: TextIOWrapper, descriptor: int) -> TextIOWrapper:

@@ -25,6 +25,23 @@ from tools.waiting import LIMIT_SECONDS, wait_until
 
 DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"
 FULL = b"task-profiler: Cannot write to standard output (No space left on device): redirect it.\n"
+CLOSED = b"task-profiler: Cannot write to standard output (Bad file descriptor): redirect it.\n"
+# Which files get the descriptors of closed streams, and which streams other programs have.
+_OPENS_AFTER_CLOSED = """
+import os, subprocess, sys
+from profiler.cli.printing import replace_standard_streams, write_out
+from profiler.core.errors import TaskProfilerError
+replace_standard_streams()
+with open("opened", "wb", buffering=0) as file:
+    try:
+        write_out(b"output")
+    except TaskProfilerError as error:
+        file.write(str(error).encode())
+    write_out(b"errors", 2)
+    file.write(b" %d " % (file.fileno() > 2))
+    open_streams = "for each in 0 1 2; do [ -e /proc/$$/fd/$each ] && echo $each >> seen; done"
+    subprocess.run(["sh", "-c", open_streams + "; true"], check=True)
+"""
 PRINTING = pytest.mark.parametrize(
     "words",
     [
@@ -65,6 +82,30 @@ def to(output: Path | int, *words: str) -> tuple[int, bytes]:
 @PRINTING
 def test_an_output_that_takes_nothing_is_one_sentence(words: tuple[str, ...]) -> None:
     assert to(Path("/dev/full"), *words) == (1, FULL)
+
+
+@PRINTING
+def test_a_closed_output_is_one_sentence(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        ("sh", "-c", '"$@" >&-', "sh", *PROGRAM, *words),
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+    assert (done.returncode, done.stderr) == (1, CLOSED)
+
+
+def test_no_file_gets_the_descriptor_of_a_closed_stream() -> None:
+    words = (sys.executable, "-c", _OPENS_AFTER_CLOSED)
+    subprocess.run(
+        ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", *words),
+        env={**os.environ, "PYTHONPATH": str(DEFINITION.parents[1])},
+        check=True,
+        timeout=LIMIT_SECONDS,
+    )
+    sentence = CLOSED.decode().removeprefix("task-profiler: ").rstrip()
+    assert Path("opened").read_text() == f"{sentence} 1 "
+    assert not Path("seen").exists()  # still closed for other programs
 
 
 @PRINTING
