@@ -356,8 +356,8 @@ class ReportFinder(Struct):
         self, stream: LogTarget, lines: Iterable[StreamLine]
     ) -> Iterator[ReportLine]:
         """The reports and checkpoints of the task's containers in lines of a stream."""
-        decoded = [(line, decode_report_line(line.text)) for line in lines]
-        for line, report in decoded:
+        for line in lines:
+            report = decode_report_line(line.text)
             if not isinstance(report, Report):
                 continue
             voucher = self._voucher_for_report(report, stream, line.timestamp_ms)

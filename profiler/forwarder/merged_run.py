@@ -136,20 +136,21 @@ def runs_of_witnesses(
     ``reported``: with the event's verdict. ``task_cost``: if the report of another container has
     it.
     """
-    alone = _by_event(event)
+    by_event = run_of_event(event)
     if reported is None:
-        (by_event,) = _judged(alone)
         return WitnessedRuns(by_both=by_event, by_event=by_event)
     if reported.report.type == CHECKPOINT:
-        by_both, by_event = _judged(_by_both(reported, event), alone)
-        return WitnessedRuns(by_both=by_both, by_event=by_event)
+        return WitnessedRuns(by_both=_judged(_by_both(reported, event)), by_event=by_event)
     record = reported.report.record
     whole = reported
     if task_cost != UNKNOWN_COST:
         whole = _with_record(reported, replace(record, cost=task_cost))
     in_account = _with_record(reported, replace(record, account_id=event.account_id))
-    by_both, by_event, by_report = _judged(_by_both(whole, event), alone, _by_report(in_account))
-    return WitnessedRuns(by_both=by_both, by_event=by_event, by_report=by_report)
+    return WitnessedRuns(
+        by_both=_judged(_by_both(whole, event)),
+        by_event=by_event,
+        by_report=_judged(_by_report(in_account)),
+    )
 
 
 def _with_record(reported: SeenReport, record: Record) -> SeenReport:
@@ -163,14 +164,12 @@ def run_of_report(report: Report, claim: LogStreamClaim = OWN_STREAM) -> MergedR
 
     ``claim``: the report's log stream.
     """
-    (run,) = _judged(_by_report(seen_report(report, claim)))
-    return run
+    return _judged(_by_report(seen_report(report, claim)))
 
 
 def run_of_event(event: RunEvent) -> MergedRun:
     """The run as the task's event alone shows it, without a report."""
-    (run,) = _judged(_by_event(event))
-    return run
+    return _judged(_by_event(event))
 
 
 def merge_report_and_event(
@@ -212,8 +211,7 @@ def merge_report_and_event(
     Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
-    (run,) = _judged(_by_both(seen_report(report, claim, event), event))
-    return run
+    return _judged(_by_both(seen_report(report, claim, event), event))
 
 
 class _UnjudgedRun(Struct, frozen=True, kw_only=True):
@@ -230,38 +228,30 @@ class _UnjudgedRun(Struct, frozen=True, kw_only=True):
     is_confirmed: bool | None
 
 
-def _judged(*runs: _UnjudgedRun) -> list[MergedRun]:
-    """The runs with how they ended, by the monitor's words and by ECS's."""
-    outcomes = [
-        outcome_of(
-            run.reported,
-            NO_EVENT if run.event is None else run.event.combined_end,
-            container=run.seen.record.container.name,
-            is_confirmed=run.is_confirmed is True,
-        )
-        for run in runs
-    ]
-    judged = []
-    for run, outcome in zip(runs, outcomes, strict=True):
-        record = run.seen.record
-        if (record.status, record.exit_code) != (outcome.status, outcome.exit_code):
-            record = replace(record, status=outcome.status, exit_code=outcome.exit_code)
-        judged.append(
-            MergedRun(
-                record=record,
-                outcome=outcome,
-                report=run.report,
-                event=run.event,
-                claim=run.claim,
-                began_at=run.seen.began_at,
-                started_at=run.seen.started_at,
-                finished_at=run.seen.finished_at,
-                written_at=run.seen.written_at,
-                is_complete=run.report is not None and run.report.type != CHECKPOINT,
-                is_confirmed=run.is_confirmed,
-            )
-        )
-    return judged
+def _judged(run: _UnjudgedRun) -> MergedRun:
+    """The run with how it ended, by the monitor's words and by ECS's."""
+    record = run.seen.record
+    outcome = outcome_of(
+        run.reported,
+        NO_EVENT if run.event is None else run.event.combined_end,
+        container=record.container.name,
+        is_confirmed=run.is_confirmed is True,
+    )
+    if (record.status, record.exit_code) != (outcome.status, outcome.exit_code):
+        record = replace(record, status=outcome.status, exit_code=outcome.exit_code)
+    return MergedRun(
+        record=record,
+        outcome=outcome,
+        report=run.report,
+        event=run.event,
+        claim=run.claim,
+        began_at=run.seen.began_at,
+        started_at=run.seen.started_at,
+        finished_at=run.seen.finished_at,
+        written_at=run.seen.written_at,
+        is_complete=run.report is not None and run.report.type != CHECKPOINT,
+        is_confirmed=run.is_confirmed,
+    )
 
 
 def _by_report(reported: SeenReport) -> _UnjudgedRun:
