@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
+from profiler.aws_account.registered_definitions import read_items
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
@@ -144,8 +145,7 @@ def other_forwarders(open_client: OpenClient, name: str) -> tuple[ForwarderStack
     TaskProfilerError.
     """
     with aws_errors("The stacks cannot be listed", "cloudformation:DescribeStacks"):
-        pages = open_client("cloudformation").get_paginator("describe_stacks").paginate()
-        listed = [stack for page in pages for stack in page["Stacks"]]
+        listed = [*read_items(open_client("cloudformation"), "describe_stacks", "Stacks")]
     stacks = [_forwarder_stack(stack) for stack in listed if stack["StackName"] != name]
     return tuple(
         stack for stack in stacks if not stack.is_foreign and stack.possible_action != "absent"

@@ -119,8 +119,8 @@ class RunOutputs(EndOutputs, Protocol):
 class _TaskByEvent(Struct, frozen=True, kw_only=True):
     """What the event and the definition say of a task, before its report is looked for.
 
-    ``batch`` and ``monitor``: in the event; ``others``: the containers that ran beside the batch,
-    and that the monitor reports on.
+    ``batch`` and ``monitor``: the two containers as the event has them; ``others``: the containers
+    that ran beside the batch, and that the monitor reports on.
     """
 
     task: StoppedTask

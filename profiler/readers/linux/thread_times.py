@@ -443,10 +443,10 @@ class ThreadReader:
             process.folder_file = self._files.open(path)
         try:
             # To find the folder costs several times as much as to ask for its size.
-            folder = os.stat(path if process.folder_file is None else process.folder_file)  # noqa: PTH116
+            folder = path if process.folder_file is None else process.folder_file
+            return os.stat(folder).st_nlink - 2 or count  # noqa: PTH116  faster
         except OSError:
             return count
-        return folder.st_nlink - 2 or count
 
     def _processes_seen(self) -> Mapping[int, ProcessSeen]:
         """All processes; none without system calls, which say who waits for whom."""
