@@ -150,12 +150,33 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     stays = deleted.stdout[
         deleted.stdout.index("The stack task-profiler in us-east-1 is deleted. These stay:") :
     ]
-    assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/ --region us-east-1\n" in stays
+    files = "--exclude '*' --include 'forwarder-*.zip' --include 'template-*.yaml'"
+    assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/ {files} --region us" in stays
     assert (
         "aws secretsmanager delete-secret --secret-id task-profiler/slack --region us-east-1\n"
         in stays
     )
     check_said_again(account, stays.partition("\n")[2])
+
+
+def test_what_another_forwarder_uses_is_not_proposed_for_deletion(account: Account) -> None:
+    """Its next update could not be undone without the code, and its functions had no webhook. What
+    the last one of the two leaves is the control.
+    """
+    shared = ("--parameter", "SlackSecretId=tp/slack")
+    assert account.setup("--slack-failure-webhook", WEBHOOK, "--name", "tp", "--yes").stderr == ""
+    assert account.setup("--name", "other", *shared, "--yes").stderr == ""
+    files = f"code and templates in s3://{BUCKET}/task-profiler/, which the stack other uses, too\n"
+    secret = "the secret tp/slack, which the stack other uses, too\n"
+    for words in ((), ("--yes",), ()):  # planned, done, and asked again
+        done = account.setup("--name", "tp", "--delete", *words)
+        assert done.returncode == 0, done.stderr
+        assert f"  {files}  {secret}" in done.stdout
+        assert "aws s3" not in done.stdout
+        assert "delete-secret" not in done.stdout
+    last = account.setup("--name", "other", "--delete").stdout
+    assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/ --exclude" in last
+    assert "the secret tp/slack, which setup stack did not make\n" in last
 
 
 def test_one_message_a_job_is_proposed_where_there_is_a_job_queue(account: Account) -> None:

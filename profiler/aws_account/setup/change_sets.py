@@ -4,7 +4,6 @@ event.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -15,12 +14,10 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
     change_obstacle,
-    monitor_log_group,
     read_forwarder,
 )
 from profiler.core.aws_clients import cause_code, has_surely_changed_nothing
 from profiler.core.clock import Clock
-from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 
@@ -362,43 +359,3 @@ def _root_causes_text(failed: Sequence[CloudFormationEvent]) -> str:
         "; ".join(f"{event.resource}: {event.reason.rstrip('.')}" for event in causes)
         or "its events have no reason"
     )
-
-
-def remaining_resource_lines(
-    state: ForwarderStack, kept: Iterable[CloudFormationEvent]
-) -> Iterator[str]:
-    """The remaining resources, each with the command that deletes it; ``state`` is from before
-    the deletion.
-    """
-    delete = partial(aws_command_line, region=state.region)
-    for event in kept:
-        text = f"{event.resource} ({event.physical_id})"
-        if event.type == "AWS::Logs::LogGroup":
-            continue  # the stack's parameters name it, also one that an earlier stack made
-        if event.type == "AWS::SQS::Queue":
-            command = delete("sqs", "delete-queue", "--queue-url", event.physical_id)
-            text = f"{event.resource} (its messages may exist nowhere else): {command}"
-        yield text
-    bucket = state.parameters.get("CodeBucket")
-    if bucket:
-        files = f"s3://{bucket}/task-profiler/"
-        yield f"code and templates: {delete('s3', 'rm', '--recursive', files)}"
-    for name, value in state.parameters.items():
-        if name.endswith("SecretId") and value:
-            parameter = value.removeprefix("ssm:")
-            command = delete("secretsmanager", "delete-secret", "--secret-id", value)
-            if parameter != value:
-                command = delete("ssm", "delete-parameter", "--name", parameter)
-            yield f"the secret {value}: {command}"
-    prefix = state.parameters.get("IndexPrefix", "task")
-    address = state.parameters.get("ElasticsearchUrl")
-    if address:
-        yield (
-            f"indices, index templates and dashboards of {prefix} in {address}: see Uninstall in "
-            "docs/operate.md"
-        )
-    if state.parameters.get("InstanceMonitorCluster"):
-        group = monitor_log_group(state.name)
-        command = delete("logs", "delete-log-group", "--log-group-name", group)
-        yield f"the log group of the instance monitor, with reports: {command}"
-    yield "the log groups of the batches and their monitors, with the reports"

@@ -29,7 +29,11 @@ from profiler.aws_account.forwarder_stack import (
 )
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.setup.change_sets import ChangeSet, StackChanger
-from profiler.aws_account.setup.forwarder_secrets import SecretChange, SecretStore
+from profiler.aws_account.setup.forwarder_secrets import (
+    SecretChange,
+    SecretStore,
+    own_secret_names,
+)
 from profiler.aws_account.setup.forwarder_zip import build_zip, forwarder_folder, zip_fingerprint
 from profiler.aws_account.setup.group_filters import (
     FilterDelivery,
@@ -61,15 +65,12 @@ from profiler.aws_account.setup.template_parameters import (
 from profiler.aws_account.setup.template_rules import check_rules
 from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.notice_channels import SLACK
 from profiler.core.optional_math import known
 from profiler.core.text import first_names, on_one_line, split_names
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
 _HASH_DIGITS = 16
-# The secret of each parameter is STACK/NAME.
-_SECRETS = {SLACK.parameter: "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
 _FILTER_TYPE = "AWS::Logs::SubscriptionFilter"
 _US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by name
 
@@ -228,7 +229,7 @@ class ForwarderDeployment(Struct, frozen=True):
             self._name_other_forwarders()
         secrets = {}
         for parameter, values in request.secrets.items():
-            name = f"{request.name}/{_SECRETS[parameter]}"
+            name = own_secret_names(request.name)[parameter]
             present = given.get(parameter, state.parameters.get(parameter, ""))
             if present not in ("", name):
                 raise TaskProfilerError(

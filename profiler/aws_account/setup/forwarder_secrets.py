@@ -10,10 +10,18 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
+from profiler.core.notice_channels import SLACK
 
 _TAGS = {"application": "task-profiler"}
+# The parameters of the template with a secret's name, and the end of the name of the stack's own.
+_SECRETS = {SLACK.parameter: "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
 # A new sign-in replaces the whole old one.
 _SIGN_IN = frozenset({"api_key", "username", "password"})
+
+
+def own_secret_names(stack: str) -> Mapping[str, str]:
+    """The names of the secrets that ``setup stack`` makes for a stack, by the parameter."""
+    return {parameter: f"{stack}/{end}" for parameter, end in _SECRETS.items()}
 
 
 class SecretStore(Struct, frozen=True, kw_only=True):

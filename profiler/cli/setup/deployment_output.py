@@ -25,7 +25,6 @@ from profiler.aws_account.setup.change_sets import (
     ResourceChange,
     StackChanger,
     StillRunningError,
-    remaining_resource_lines,
 )
 from profiler.aws_account.setup.forwarder_deployment import (
     DeploymentPlan,
@@ -34,6 +33,11 @@ from profiler.aws_account.setup.forwarder_deployment import (
     filter_sentences,
 )
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters, removal_command
+from profiler.aws_account.setup.remaining_resources import (
+    OtherUsers,
+    read_other_users,
+    remaining_resource_lines,
+)
 from profiler.aws_account.setup.template_parameters import why_stack_does_nothing
 from profiler.cli.printing import (
     NOT_APPLIED,
@@ -325,7 +329,8 @@ def delete_forwarder(name: str, open_client: OpenClient, output: DeploymentOutpu
     if not output.is_applied:
         for problem in problems:
             warn(problem)
-        output.print_plan(name, _deletion_sentences(state, filter_plan))
+        others = read_other_users(open_client, state.name, warn)
+        output.print_plan(name, _deletion_sentences(state, filter_plan, others))
         return
     changes = StackChanger(name, open_client, SystemClock(), output.print_event)
     changes.read_earlier(state.stack_id)
@@ -341,7 +346,9 @@ def delete_forwarder(name: str, open_client: OpenClient, output: DeploymentOutpu
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
     changes.check_planned_state(state, "deleted")
     with _explain_interruption(name, FilterPlan()), _explain_deleted_filters(name, filter_plan):
-        kept = [*remaining_resource_lines(state, changes.delete_stack(state.stack_id))]
+        events = changes.delete_stack(state.stack_id)
+    others = read_other_users(open_client, state.name, warn)
+    kept = [*remaining_resource_lines(state, events, others)]
     head = f"The stack {state.name_and_region} is deleted. These stay:"
     _print_remaining_resources(name, head, kept, output, is_deleted=True)
 
@@ -357,7 +364,11 @@ def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput)
         if gone is not None and gone.stack_id is not None:
             changes = StackChanger(name, open_client, SystemClock(), output.print_event)
             kept = tuple(
-                remaining_resource_lines(gone, changes.kept_resource_events(gone.stack_id))
+                remaining_resource_lines(
+                    gone,
+                    changes.kept_resource_events(gone.stack_id),
+                    read_other_users(open_client, name, warn),
+                )
             )
             head += " These stay of the last one, unless somebody has deleted them:"
     except TaskProfilerError as error:
@@ -365,14 +376,16 @@ def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput)
     _print_remaining_resources(name, head, kept, output, is_deleted=False)
 
 
-def _deletion_sentences(state: ForwarderStack, filters: FilterPlan) -> Iterator[str]:
+def _deletion_sentences(
+    state: ForwarderStack, filters: FilterPlan, others: OtherUsers
+) -> Iterator[str]:
     what = f"version {state.version}" if state.version else state.status
     yield f"would delete the stack {state.name_and_region} ({what})"
     yield from filter_sentences(filters)
     yield "These would stay:"
     if state.possible_action != "absent":
         yield "  queues with events that failed"
-    for sentence in remaining_resource_lines(state, ()):
+    for sentence in remaining_resource_lines(state, (), others):
         yield f"  {sentence}"
 
 

@@ -15,9 +15,7 @@ from profiler.aws_account.setup.change_sets import (
     ResourceChange,
     StackChanger,
     StillRunningError,
-    remaining_resource_lines,
 )
-from profiler.core.command_lines import repeated_option
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import CHANGE_SET, STACK_ID, FakeCloudFormation, of_stack
 from tests.fakes import FakeClock
@@ -253,20 +251,3 @@ def test_a_failure_of_cloudformation_is_an_answer_that_says_not_what_was_done(
         "minute. CloudFormation may have begun the change: run the command again later."
     )
     assert not aws.calls("DeleteChangeSet")
-
-
-def test_each_command_for_what_remains_acts_in_the_account_of_this_one() -> None:
-    """Without --profile, ``aws s3 rm`` and ``delete-queue`` meant another account."""
-    parameters = {"CodeBucket": "code", "ApiKeySecretId": "key", "SlackSecretId": "ssm:/slack"}
-    state = ForwarderStack(
-        name="tp", stack_id=STACK_ID, parameters={**parameters, "InstanceMonitorCluster": "gpu"}
-    )
-    queue = CloudFormationEvent(
-        status="DELETE_SKIPPED", resource="Queue", type="AWS::SQS::Queue", physical_id="https://q"
-    )
-    with repeated_option("--profile", "prod"):
-        commands = [line for line in remaining_resource_lines(state, [queue]) if "aws " in line]
-    assert len(commands) == 5
-    assert all(
-        {"--region", "eu-west-1", "--profile", "prod"} <= {*line.split()} for line in commands
-    )
