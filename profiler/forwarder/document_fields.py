@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeAlias
-
-import msgspec
-from msgspec import Struct
 
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import mapping_or_empty
-from profiler.core.optional_math import first_known, known, known_members
+from profiler.core.optional_math import any_known, first_known, known, known_members
 from profiler.core.timestamps import format_datetime, formatted_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
@@ -18,9 +16,9 @@ from profiler.forwarder.run_event import EVENT_FIELDS, LogStreamClaim, RunEvent
 from profiler.forwarder.run_links import ecs_task_url, links_of_run
 from profiler.record.batch_job import NO_JOB, known_job_fields
 from profiler.record.metric_catalogue import SLOWDOWN_FIELDS, slowdown_values
-from profiler.record.record_model import NO_NEURON, Distribution, Record
+from profiler.record.record_model import NO_NEURON, Record
 from profiler.record.run_outcome import Outcome
-from profiler.record.run_view import RunView, json_path
+from profiler.record.run_view import OPTIONAL_PARTS, RunView, json_path
 from profiler.record.search_document_fields import FIELDS, DocumentField
 
 Fields: TypeAlias = dict[str, Any]
@@ -29,20 +27,8 @@ _Place: TypeAlias = tuple[int, str]
 # The number of an object of the document, a field's name in it, and the function that reads it.
 _Calculated: TypeAlias = tuple[int, str, Callable[[RunView], Any]]
 _REPORT = "task.report"
-# Where the view of a run has the values of all its devices together.
-_OF_DEVICES = ("gpus.", "neuron.")
-
-
-class _Targets(Struct):
-    """Where a document has what a part of the record's JSON contains.
-
-    ``values``: the name of each value there, with its place. ``parts``: the same of the parts of
-    this part. ``whole``: distributions, of which an object of the document has all values.
-    """
-
-    values: list[tuple[str, int, str]] = []
-    parts: dict[str, "_Targets"] = {}
-    whole: dict[str, int] = {}
+# The calculated fields that a record without devices does not have.
+_OF_DEVICES = ("usage.gpu.", "usage.neuron.", "usage.estimated", "task.gpu_error")
 
 
 def run_fields(
@@ -191,17 +177,19 @@ def event_outcome(status: str) -> str:
 def _copied_record_fields(run: RunView) -> Fields:
     """The fields of ``FIELDS`` that a record has.
 
-    Those that the record's JSON has are copied from it, which leaves out what is absent: to read
-    each in the record would take half as long again.
+    Those that it has as they are, are read at once: a call for each would take twice as long.
     """
+    record = run.record
     objects: list[Fields] = [{} for _ in _OBJECTS]
-    _copy_values(msgspec.to_builtins(run.record), _TARGETS, objects)
-    calculated = _CALCULATED_WITH_DEVICES if _has_devices(run.record) else _CALCULATED
+    for (number, name), value in zip(_PLACES_READ, _read_at_once(record), strict=True):
+        if value is not None:
+            objects[number][name] = value
+    calculated = _CALCULATED_WITH_DEVICES if _has_devices(record) else _CALCULATED
     for number, name, calculate in calculated:
         value = calculate(run)
         if value is not None:
             objects[number][name] = value
-    slowdown = run.metrics.slowdown_at_vcpu
+    slowdown = record.metrics.slowdown_at_vcpu
     if slowdown is not None:
         for number, names, bound in _SLOWDOWNS:
             objects[number] |= zip(names, slowdown_values(bound, slowdown), strict=True)
@@ -209,20 +197,9 @@ def _copied_record_fields(run: RunView) -> Fields:
 
 
 def _has_devices(record: Record) -> bool:
-    return bool(record.gpus) or record.neuron is not NO_NEURON
-
-
-def _copy_values(part: Mapping[str, Any], targets: _Targets, objects: Sequence[Fields]) -> None:
-    """Copy the values of a part of the record's JSON to their places in the document's objects."""
-    for name, number in targets.whole.items():
-        if name in part:
-            objects[number] |= part[name]
-    for name, number, field in targets.values:
-        if name in part:
-            objects[number][field] = part[name]
-    for name, of_part in targets.parts.items():
-        if name in part:
-            _copy_values(part[name], of_part, objects)
+    """Whether the record says something of GPUs or NeuronCores."""
+    is_summary_alone = any_known(record.gpu_scope, record.gpu_idle)
+    return bool(record.gpus) or record.neuron is not NO_NEURON or is_summary_alone
 
 
 def _nested_in_one(objects: Sequence[Fields]) -> Fields:
@@ -278,44 +255,6 @@ def _object_and_name(path: str) -> _Place:
     return _NUMBERS[parent], name
 
 
-def _targets_of(places: Mapping[str, Sequence[_Place]]) -> _Targets:
-    """Where a document has the values of these paths of the record's JSON, or of a part of it."""
-    targets = _Targets()
-    parts: dict[str, dict[str, Sequence[_Place]]] = {}
-    for path, of_value in places.items():
-        name, _, rest = path.partition(".")
-        if rest:
-            parts.setdefault(name, {})[rest] = of_value
-        else:
-            targets.values += [(name, *place) for place in of_value]
-    for name, of_part in parts.items():
-        number = _object_of_distribution(of_part)
-        if number is None:
-            targets.parts[name] = _targets_of(of_part)
-        else:
-            targets.whole[name] = number
-    return targets
-
-
-def _object_of_distribution(places: Mapping[str, Sequence[_Place]]) -> int | None:
-    """The object that has all values of a distribution under their own names; None if there is
-    none.
-    """
-    for number, _name in places.get("avg", ()):
-        if all((number, name) in places.get(name, ()) for name in Distribution.__struct_fields__):
-            return number
-    return None
-
-
-def _copied_places() -> dict[str, list[_Place]]:
-    """Where a document has the values of the record, by their paths in its JSON."""
-    places: dict[str, list[_Place]] = {}
-    for field in FIELDS:
-        if _is_copied_unchanged(field):
-            places.setdefault(json_path(field.path), []).append(_object_and_name(field.name))
-    return places
-
-
 def _slowdown_objects() -> Iterator[tuple[int, tuple[str, ...], Any]]:
     """The bounds of the slowdown, each an object of the document."""
     for bound, fields in SLOWDOWN_FIELDS.items():
@@ -323,18 +262,18 @@ def _slowdown_objects() -> Iterator[tuple[int, tuple[str, ...], Any]]:
         yield number, tuple(_object_and_name(field)[1] for field in fields), bound
 
 
-def _is_copied_unchanged(field: DocumentField) -> bool:
-    """Whether a document has the value as the record's JSON has it."""
-    return bool(json_path(field.path)) and field.index_type != "date"
+def _is_read_at_once(field: DocumentField) -> bool:
+    """Whether a document has the value as the record has it, in a part that is never absent."""
+    part = field.path.rpartition(".")[0]
+    is_in_record = bool(json_path(field.path)) and part not in OPTIONAL_PARTS
+    return is_in_record and field.index_type != "date"
 
 
 def _calculated_fields() -> Iterator[tuple[DocumentField, _Calculated]]:
-    """The fields whose values the record's JSON does not have, each with its place and the function
-    that reads it.
-    """
+    """The fields that are not read at once, each with its place and the function that reads it."""
     slowdowns = {*chain.from_iterable(SLOWDOWN_FIELDS.values())}
     for field in FIELDS:
-        is_read = _is_copied_unchanged(field) or field.name in slowdowns
+        is_read = _is_read_at_once(field) or field.name in slowdowns
         if field.get is not None and not is_read:
             is_moment = field.index_type == "date"
             read = _formatted_time_reader(field.get) if is_moment else field.get
@@ -351,10 +290,12 @@ def _nested_objects() -> list[tuple[int, int, str]]:
 _ROOT = 0
 _OBJECTS = _object_paths()
 _NUMBERS = {path: number for number, path in enumerate(_OBJECTS)}
-_TARGETS = _targets_of(_copied_places())
+_READ_AT_ONCE = tuple(filter(_is_read_at_once, FIELDS))
+_PLACES_READ = tuple(_object_and_name(field.name) for field in _READ_AT_ONCE)
+_read_at_once = attrgetter(*(field.path.removeprefix("record.") for field in _READ_AT_ONCE))
 _SLOWDOWNS = tuple(_slowdown_objects())
 _CALCULATED_WITH_DEVICES = tuple(place for _field, place in _calculated_fields())
 _CALCULATED = tuple(
-    place for field, place in _calculated_fields() if not field.path.startswith(_OF_DEVICES)
+    place for field, place in _calculated_fields() if not field.name.startswith(_OF_DEVICES)
 )
 _NESTED = _nested_objects()

@@ -39,7 +39,7 @@ from profiler.record.mention_limits import (
     is_gpu_use_partial,
 )
 from profiler.record.record_model import Cost, MemoryKills, Record, known_peak_source
-from profiler.record.run_view import RunView, Unit, may_be_of_others, view_reader
+from profiler.record.run_view import RunView, Unit, is_of_gpus, may_be_of_others, view_reader
 from profiler.record.spot_price import is_on_spot, measured_cost
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (
@@ -267,6 +267,10 @@ def _readers_by_question(
 
 
 _BOUNDS: Final = _readers_by_question((row.is_least, row) for row in _BOUNDED)
+# Most records have no GPUs.
+_BOUNDS_WITHOUT_GPUS: Final = _readers_by_question(
+    (row.is_least, row) for row in _BOUNDED if not is_of_gpus(row.path)
+)
 _ESTIMATES: Final = _readers_by_question((row.is_estimate, row) for row in _ESTIMATED)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
@@ -296,7 +300,7 @@ def measured_number(row: NumberRow, record: Record) -> Measured:
 
 def lower_bound_rows(run: RunView) -> list[NumberRow]:
     """The known numbers of a run that may have been larger."""
-    return _known_rows(run, _BOUNDS)
+    return _known_rows(run, _BOUNDS if run.record.gpus else _BOUNDS_WITHOUT_GPUS)
 
 
 def lower_bound_paths(run: RunView) -> frozenset[str]:

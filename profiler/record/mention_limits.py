@@ -100,14 +100,18 @@ def are_bytes_partial(record: Record) -> bool:
     """Whether the bytes of more than a twentieth of a task's run may be missing: no reading of the
     stats covers its end.
     """
-    sampling = record.sampling
-    if not any(name.startswith(_BYTE_SOURCES) for name in sampling.sources):
+    if not (is_cpu_partial(record) or _is_last_period_long(record)):
         return False
-    if is_cpu_partial(record):
-        return True
-    if _TO_THE_END.isdisjoint(sampling.sources):
+    return any(name.startswith(_BYTE_SOURCES) for name in record.sampling.sources)
+
+
+def _is_last_period_long(record: Record) -> bool:
+    """Whether the CPU time is known to the end, and a period of the stats is more than a twentieth
+    of the run.
+    """
+    if _TO_THE_END.isdisjoint(record.sampling.sources):
         return False
-    unread_ms = sampling.stats_period_ms or 0
+    unread_ms = record.sampling.stats_period_ms or 0
     duration_ms = record.metrics.duration_ms or 0
     return _PERCENT * unread_ms > (_PERCENT - MIN_COVERED_PERCENT) * duration_ms
 

@@ -44,11 +44,16 @@ class RunView:
         return neuron_totals(self.record.neuron)
 
 
+def is_of_gpus(path: str) -> bool:
+    """Whether the number at a path of a record's view is one of GPUs."""
+    return path.startswith(_OF_GPUS)
+
+
 def may_be_of_others(path: str, record: Record) -> bool:
     """Whether the number at a path of the record's view may be other programs': of GPUs of the
     whole instance.
     """
-    return record.are_gpus_of_instance and path.startswith(_OF_GPUS)
+    return record.are_gpus_of_instance and is_of_gpus(path)
 
 
 @cache

@@ -733,9 +733,11 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(
     [
         EVERY_FIELD,
         replace(EVERY_FIELD, gpus=(), gpu_scope=None, gpu_idle=None),
+        replace(EVERY_FIELD, gpus=(), neuron=model.NO_NEURON, gpu_idle=None),
+        replace(EVERY_FIELD, gpus=(), neuron=model.NO_NEURON, gpu_scope=None),
         model.Record(task_id=TASK_ID, container=model.Container(name="batch")),
     ],
-    ids=["full", "without GPUs", "empty"],
+    ids=["full", "without GPUs", "GPU scope alone", "GPU idle time alone", "empty"],
 )
 def test_a_document_has_what_each_field_reads(record: model.Record) -> None:
     """Parts of a record are read at once, and left out where the record lacks them."""
