@@ -26,6 +26,7 @@ from profiler.record.record_model import (
     Processor,
     Report,
     Sampling,
+    SlowdownBounds,
     Visible,
     decode,
 )
@@ -33,6 +34,7 @@ from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
 from tests.gpu_runs import gpu_run
+from tests.values import present
 
 
 def changed(report: Report, *, metrics: Mapping[str, Any] | None = None, **fields: Any) -> Report:
@@ -43,24 +45,40 @@ def changed(report: Report, *, metrics: Mapping[str, Any] | None = None, **field
 
 
 def shared_cpu() -> Report:
-    """A local run of one thread, whose CPU other programs used, and whose threads ended unread."""
+    """A local run of one thread, whose CPU other programs used, and whose threads ended unread.
+
+    Its numbers relate as in a recorded run beside six busy programs on two CPUs.
+    """
     made = shown_runs.local()
     times = TimeBreakdown(on_cpu_percent=20, waiting_for_cpu_percent=79, covered_percent=99)
+    vcpu = tuple(0.16 + 0.01 * (step % 9) for step in range(119))
     return changed(
         made,
         metrics={
-            "cpu_wait_seconds": 980.0,
-            "cpu_wait_percent": 82.0,
+            "cpu_seconds": 237.6,
+            "vcpu_used": Distribution(avg=0.201, p50=0.2, p95=0.24, p99=0.26, max=0.31),
+            "cpu_utilization_percent": Distribution(avg=10.05, p50=10, p95=12, p99=13, max=15.5),
+            "cpu_wait_seconds": 760.0,
+            "cpu_wait_percent": 76.2,
             "max_pids": 1,
             "vcpu_saturated_percent": 0.0,
+            "slowdown_at_vcpu": {
+                "0.25": SlowdownBounds(min=1, max=1.08),
+                "0.5": SlowdownBounds(min=1, max=1.02),
+            },
             "memory_peak_source": "sampled",
         },
-        processor=Processor(model="EPYC", count=2, others_vcpu_used=1.44),
-        sampling=Sampling(samples=1182, cpu_wait_covered_percent=80, cpu_covered_percent=90),
+        processor=Processor(model="EPYC", count=2, others_vcpu_used=1.78),
+        sampling=Sampling(samples=1182, stats_period_ms=1000, cpu_wait_covered_percent=80),
         time_breakdown=times,
         memory_kills=None,
         likely_out_of_memory=False,
         stacks=NO_STACKS,
+        processes=(
+            Process(name="python", count=4, cpu_seconds=229.9, max_memory_used_mb=2980),
+            Process(name="gzip", cpu_seconds=7.1, max_memory_used_mb=12),
+        ),
+        series=replace(present(made.record.series), vcpu_used=vcpu, cpu_wait=(0.79,) * 119),
     )
 
 
@@ -96,10 +114,13 @@ def short() -> Report:
         metrics={
             "duration_ms": 640,
             "cpu_seconds": 0.41,
+            "vcpu_used": Distribution(avg=0.64, p95=0.64, max=0.64),
+            "cpu_utilization_percent": Distribution(avg=32, p95=32, max=32),
             "max_memory_used_at": None,
             "vcpu_saturated_percent": None,
         },
         series=None,
+        processes=(Process(name="python", count=4, cpu_seconds=0.4, max_memory_used_mb=2980),),
         sampling=Sampling(samples=1, stats_period_ms=1000),
     )
 
@@ -122,6 +143,7 @@ def job_on_an_instance(used: float) -> Report:
         cluster="AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666",
         task_size=UNKNOWN_SIZE,
         metrics={
+            "cpu_seconds": 1182 * used,
             "vcpu_used": Distribution(avg=used, p95=1.2 * used, max=1.25 * used),
             "vcpu_size": 16,
             "vcpu_share": 2,
@@ -158,7 +180,13 @@ def unseen_limits() -> Report:
     return changed(
         shown_runs.out_of_memory(),
         visible=Visible(cpus=8, memory_mb=16_000),
-        metrics={"cpu_wait_seconds": 9_000.0, "vcpu_saturated_percent": 90.0},
+        metrics={
+            "cpu_seconds": 1573.6,
+            "vcpu_used": Distribution(avg=1.86, p95=2.0, max=2.0),
+            "cpu_utilization_percent": Distribution(avg=93, p95=100, max=100),
+            "cpu_wait_seconds": 9_000.0,
+            "vcpu_saturated_percent": 90.0,
+        },
     )
 
 
@@ -174,12 +202,13 @@ def partial() -> Report:
     made = shown_runs.waiting()
     return changed(
         made,
+        metrics={"cpu_seconds": 903.3},
         sampling=Sampling(
             samples=90, sources=("task-metadata",), cpu_covered_percent=70, stats_period_ms=10_000
         ),
         processes=(
             Process(name="python", count=2, cpu_seconds=700.0, max_memory_used_mb=2980),
-            Process(name="other", cpu_seconds=311.3),
+            Process(name="other", cpu_seconds=203.3),
         ),
     )
 

@@ -236,8 +236,9 @@ def waiting_stacks() -> stacks_line.StacksLine:
 
 def out_of_memory() -> model.Report:
     """The same batch with more input: killed after 14 minutes."""
+    made = etl().record
     metrics = replace(
-        etl().record.metrics,
+        made.metrics,
         duration_ms=846_000,
         billed_duration_ms=865_000,
         cpu_seconds=951.0,
@@ -260,6 +261,10 @@ def out_of_memory() -> model.Report:
         out_of_memory_evidence="exit-137-at-limit",
         finished_at=at(846),
         metrics=metrics,
+        processes=tuple(
+            replace(process, cpu_seconds=seconds)
+            for process, seconds in zip(made.processes, (912.3, 30.4), strict=True)
+        ),
         cost=model.Cost(usd=0.0237),
         recommendation=model.Recommendation(
             vcpu=2, memory_mb=5120, saving_percent=-4.5, reasons=reasons
