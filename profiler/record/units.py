@@ -186,10 +186,20 @@ def format_usd(usd: float) -> str:
     """Format as ``$1,930.11``, ``-$0.012`` or ``$0.000012``: two decimals, or more to show two
     significant digits.
     """
-    size = abs(usd)
-    digits = _significant_decimals(size, _TEXT_DIGITS, 10)
-    whole, fraction = divmod(_round_half_up(size, digits), 10**digits)
+    digits = _usd_decimals(usd)
+    whole, fraction = divmod(_round_half_up(abs(usd), digits), 10**digits)
     return f"{'-' if usd < 0 else ''}${whole:,}.{fraction:0{digits}d}"
+
+
+def rounded_usd(usd: float) -> float:
+    """The amount that :func:`format_usd` writes, as a number."""
+    digits = _usd_decimals(usd)
+    amount = _round_half_up(abs(usd), digits) / float(f"1e{digits}")
+    return -amount if usd < 0 and amount else amount
+
+
+def _usd_decimals(usd: float) -> int:
+    return _significant_decimals(abs(usd), _TEXT_DIGITS, 10)
 
 
 def format_usd_a_month(usd: float, mark: str = "") -> str:

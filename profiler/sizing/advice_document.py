@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from profiler.core.optional_math import first_known, known, rounded, sum_of_both
+from profiler.core.optional_math import first_known, known, rounded
 from profiler.record.family import MonthBasis
 from profiler.record.measured import AtLeast, Number, measured_from
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import PeakSource, SlowdownBounds, TaskSize
-from profiler.record.units import VCPU_DIGITS, rounded_number
+from profiler.record.units import VCPU_DIGITS, rounded_number, rounded_usd
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.job_rows import JobsRow
@@ -186,8 +186,8 @@ def factor_document(factor: SlowdownBounds) -> FactorDocument:
 
 
 def rounded_usd_per_month(usd: float | None) -> float | None:
-    """An amount of a month in whole cents."""
-    return sum_of_both(rounded(usd, 2), 0.0)
+    """An amount of a month as texts have it; one below a cent has more digits."""
+    return known(rounded_usd, usd)
 
 
 def _rounded_vcpu(vcpu: float) -> float:

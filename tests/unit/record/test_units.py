@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiler.record.sparkline import GAP, draw_sparkline
@@ -23,6 +23,7 @@ from profiler.record.units import (
     format_usd_a_month,
     format_value,
     format_vcpu,
+    rounded_usd,
 )
 from tests.formats import CHANGES, DOLLARS, DOLLARS_A_MONTH, DURATIONS, MEMORY, PERCENTS, VCPUS
 
@@ -67,6 +68,17 @@ def test_a_part_of_a_whole_has_one_unit_if_they_share_it() -> None:
 @pytest.mark.parametrize("formatter", [format_duration, format_memory, format_vcpu, format_usd])
 def test_every_finite_amount_has_a_text(formatter: Callable[[float], str], value: float) -> None:
     assert re.fullmatch(r"\$?\d[\d,]*(\.\d+)?[a-zA-Z]*( \w+)?", formatter(value))
+
+
+@given(usd=st.floats(-1e9, 1e9).filter(lambda usd: not 0 < abs(usd) < 1e-12))
+@example(usd=0.045)
+@example(usd=0.145)
+@example(usd=-0.004)
+def test_an_amount_for_programs_has_the_digits_of_its_text(usd: float) -> None:
+    amount = rounded_usd(usd)
+    assert format_usd(amount) == format_usd(usd)
+    assert format_usd_a_month(amount) == format_usd_a_month(usd)
+    assert float(format_usd(abs(usd)).lstrip("$").replace(",", "")) == abs(amount)
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
