@@ -166,7 +166,7 @@ def page_of_run(report: Report) -> str:
     shown += [text for _, _, _, text in row.get("moments", ())]
     shown += row.get("kills", ("",))[:1]
     shown += [*row.get("warnings", ()), row.get("job", ""), row.get("unmeasured", "")]
-    shown += row.get("limits", ())
+    shown += row.get("runAdvice", ())
     shown += _processes(row)
     shown += [
         f"{format_percent(percent)} {target}" for _, target, percent in row.get("targets", ())

@@ -21,6 +21,7 @@ from profiler.record.process_rows import largest_process_texts
 from profiler.record.record_model import NO_NEURON, NOT_MEASURED, Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_usage import RunUsage, run_usage_of
+from profiler.record.success_advice import memory_advice, time_advice
 from profiler.record.time_shares import TimeShare, time_shares
 
 RowName = Literal[
@@ -38,6 +39,8 @@ RowName = Literal[
     "GPU advice",
     "Neuron use",
     "ECC",
+    "memory advice",
+    "time advice",
     "memory limit",
     "CPU limit",
     "killed",
@@ -84,6 +87,14 @@ class Story(Struct, frozen=True, kw_only=True):
     covered_percent: float | None
     rows: tuple[StoryRow, ...]
 
+    @property
+    def advice(self) -> list[StoryRow]:
+        """What to do about a run that succeeded, the most useful first, without its size."""
+        names: tuple[RowName, ...] = ("memory advice", "GPU advice", "time advice")
+        if self.usage.gpus.idle:
+            names = ("GPU advice", "memory advice", "time advice")
+        return [row for name in names for row in self.rows_named(name)]
+
     def rows_named(self, *names: RowName) -> list[StoryRow]:
         """The rows of these names that the run has."""
         return [row for row in self.rows if row.name in names]
@@ -125,6 +136,10 @@ def _story_rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[S
     if has_gpus or record.neuron != NO_NEURON:
         yield from _device_rows(record, usage, outcome)
     is_killed = outcome.ran_out_of_memory
+    if outcome.status == "success" and not is_killed:
+        yield StoryRow("memory advice", memory_advice(record.metrics))
+        said = wait.sentence and f"{wait.sentence}."
+        yield StoryRow("time advice", time_advice(record, said))
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
     yield StoryRow("memory limit", memory or "")
     yield StoryRow("CPU limit", visible_cpus_advice(record) or "")

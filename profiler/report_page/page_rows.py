@@ -180,7 +180,7 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     usual: list[str] | None = None
     unusual: list[str] | None = None
     unmeasured: str | None = None
-    limits: list[str] | None = None
+    run_advice: list[str] | None = None
     device_use: str | None = None
     beside: str | None = None
     gpus: list[PageGpu] | None = None

@@ -203,7 +203,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
         unmeasured=story.first_sentence_named("unmeasured") or None,
-        limits=[row.sentence for row in story.rows_named(*UNSEEN_LIMITS)] or None,
+        run_advice=_run_advice_texts(story) or None,
         device_use=DOT.join(row.text for row in story.rows_named("GPU use", "Neuron use")) or None,
         beside=story.usage.beside_text or None,
         gpus=[_gpu_row(gpu, record) for gpu in record.gpus] or None,
@@ -216,6 +216,13 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         notices=[_notice_text(record, notice) for notice in record.notices] or None,
         **asdict(activity_of(record, story)),
     )
+
+
+def _run_advice_texts(story: Story) -> list[str]:
+    """What to do about the run, without what stands beside the GPUs and the wait for a CPU."""
+    said = story.first_sentence_named("CPU wait")
+    rows = [row for row in story.advice if row.name != "GPU advice" and row.sentence != said]
+    return [row.sentence for row in (*rows, *story.rows_named(*UNSEEN_LIMITS))]
 
 
 def whole_ms(time_ns: int) -> int:

@@ -17,6 +17,7 @@ from profiler.record.mention_limits import (
     is_near_limit,
 )
 from profiler.record.record_model import SlowdownBounds, TaskSize
+from profiler.record.success_advice import ALL_CPU_USED
 from profiler.record.task_needs import vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
@@ -343,9 +344,7 @@ def _saturation_sentences(
     vcpu = evidence.vcpu_limit
     if not (evidence.usage.is_saturated and vcpu and evidence.is_cpu_limited):
         return
-    used = (
-        f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
-    )
+    used = f"For {format_percent(percent)} of the time, the task {ALL_CPU_USED} {format_vcpu(vcpu)}"
     larger_sizes = [
         option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory
     ]

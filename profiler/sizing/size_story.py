@@ -10,6 +10,8 @@ from msgspec import Struct
 from profiler.core.optional_math import known
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.run_usage import CpuUse, RunUsage
+from profiler.record.story_rows import Story
+from profiler.record.success_advice import ALL_CPU_USED
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -30,15 +32,36 @@ _MAX_REASONS = 2
 class SizeStory(Struct, frozen=True, kw_only=True):
     """``trend``: how the family's memory peak and duration grow, each where it does;
     ``what_if``: the duration and the cost of a run with less vCPU; ``advice``: the recommended
-    size with the runs that it was calculated from, and its reasons.
+    size with the runs that it was calculated from, and its reasons; ``is_of_one_run``: these are
+    one run.
     """
 
     trend: tuple[str, ...] = ()
     what_if: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
+    is_of_one_run: bool = False
 
 
 NO_SIZE_STORY: Final = SizeStory()
+
+
+def advice_lines(story: Story, sizes: SizeStory) -> list[str]:
+    """What to do about a run: its own advice, the first as at the end of ``run``, and the size of
+    its family. What the run itself says, the family does not repeat; of the use of all CPUs it
+    speaks then only if it is more runs and says what a larger size brings.
+    """
+    of_run = [row.text for row in story.advice]
+    told = {row.sentence for row in story.advice}
+    is_said = any(ALL_CPU_USED in text for text in told)
+    of_family = [
+        text
+        for text in sizes.advice
+        if text not in told
+        and not (
+            is_said and ALL_CPU_USED in text and (sizes.is_of_one_run or ": with " not in text)
+        )
+    ]
+    return [*of_run, *of_family]
 
 
 def size_story(advice: Advice | None, usage: RunUsage) -> SizeStory:
@@ -51,6 +74,7 @@ def size_story(advice: Advice | None, usage: RunUsage) -> SizeStory:
         trend=tuple(_trend_texts(advice)),
         what_if=tuple(_what_if_texts(advice, usage.cpu)),
         advice=tuple(_advice_texts(advice, usage.beside_text)),
+        is_of_one_run=_count_runs(advice) == 1,
     )
 
 
@@ -115,7 +139,7 @@ def _advice_texts(advice: Advice, beside: str) -> Iterator[str]:
     choice = advice.choice
     size = choice.size.text
     devices = beside.replace(" ", ", ", 1)
-    runs = advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured
+    runs = _count_runs(advice)
     basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'}){devices}"
     is_kept = choice.is_current_size_right and not advice.risk_sentence
     if is_kept:
@@ -128,3 +152,7 @@ def _advice_texts(advice: Advice, beside: str) -> Iterator[str]:
     if is_kept:
         count = int(not advice.evidence.outcomes.has_success)
     yield from advice.brief_reasons[1 : 1 + count]
+
+
+def _count_runs(advice: Advice) -> int:
+    return advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured

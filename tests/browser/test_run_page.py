@@ -240,7 +240,7 @@ def test_sizes_without_a_price_or_duration_have_no_picture(
 ) -> None:
     tab = opened(ecs_dashboard, "#run=train-1")
     tab.wait_for_selector("#detail[open] dl.facts")
-    assert tab.locator(".lead").count() == 2  # its GPUs, and the size beside them
+    assert tab.locator(".lead").count() == 3  # its GPUs, the size beside them, and its CPUs
     assert tab.locator(".sizes-chart").count() == 0
 
 

@@ -37,6 +37,8 @@ SAID_ON: Mapping[RowName, Sequence[str]] = {
     "GPU advice": ("show", "page"),
     "Neuron use": ("page", *MAILS),
     "ECC": ("show", "page", *NOTICES),
+    "memory advice": ("show", "page"),
+    "time advice": ("show", "page"),
     "memory limit": ("show", "page", *MAILS),
     "CPU limit": ("show", "page", *MAILS),
     "killed": ("show", "page", *NOTICES),
@@ -56,6 +58,8 @@ ELSEWHERE: Mapping[RowName, str] = {
     "GPU remedy": "the end has it as its advice; the event as the first reason",
     "GPU advice": "the end has one line of advice; Slack and mails have five reasons or one",
     "Neuron use": "show, Slack and the end with curves draw it",
+    "memory advice": "the end has one line of advice; a notice advises on failures and sizes",
+    "time advice": "the end has one line of advice; a notice advises on failures and sizes",
     "ECC": "the end has one line of warnings",
     "memory limit": "Slack has it of failures",
     "CPU limit": "no failure has it as its cause",
@@ -79,6 +83,8 @@ WORDS: Mapping[str, Sequence[RowName]] = {
     r"no answer for": ("warning",),
     r"in total for a cpu|short bursts|other programs used": ("CPU wait",),
     r"its work on the gpu began|use more workers": ("GPU advice",),
+    r"memory was left": ("memory advice",),
+    r"more cpu or memory would not|cpus busy|used all of its cpu": ("time advice",),
 }
 every_run = each_case("make", RUNS.values(), ids=RUNS)
 
@@ -160,3 +166,19 @@ def test_each_row_has_its_screens_or_a_reason() -> None:
     assert {*SAID_ON} == names
     without = {name for name, said in SAID_ON.items() if not {*NOTICES, "show", "page"} <= {*said}}
     assert without <= {*ELSEWHERE}
+
+
+@every_run
+def test_show_and_the_end_of_a_run_begin_with_the_same_advice(make: object) -> None:
+    """The end has no more; without advice of the run's own, it is the size of the family."""
+    assert callable(make)
+    report = recommended(make)
+    found = [
+        [line.partition("advice")[2].strip() for line in text.splitlines() if " advice " in line]
+        for text in (screens.end(report), screens.show_with_advice(report))
+    ]
+    for first, in_show in zip(*found, strict=False):
+        size = re.match(
+            r"(?:give it )?([\d.][\w. ]+?(?:, [\d.]+ [GM]B)?)(?: of memory| would)?[ ,]", first
+        )
+        assert plain(first) == plain(in_show) or (size and size[1] in in_show)

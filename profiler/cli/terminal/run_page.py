@@ -65,7 +65,7 @@ from profiler.runs.comparison.run_changes import NO_COMPARISON, RunComparison
 from profiler.runs.past_runs.moments import RunMoment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
-from profiler.sizing.size_story import NO_SIZE_STORY, SizeStory
+from profiler.sizing.size_story import NO_SIZE_STORY, SizeStory, advice_lines
 
 MAX_LINES = 40
 _MAX_BAR_WIDTH = 20
@@ -405,5 +405,6 @@ def _size_texts(sizes: SizeStory, story: Story) -> Iterator[PageText]:
     """
     yield PageText(label_span("trend"), DOT.join(sizes.trend))
     yield from labelled_once("what if", sizes.what_if)
-    changes = story.rows_named("GPU remedy", "GPU advice", *UNSEEN_LIMITS)
-    yield from labelled_once("advice", (*sizes.advice, *(row.text for row in changes)))
+    changes = story.rows_named("GPU remedy", *UNSEEN_LIMITS)
+    advice = (*advice_lines(story, sizes), *(row.text for row in changes))
+    yield from labelled_once("advice", advice)

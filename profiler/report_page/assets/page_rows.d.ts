@@ -188,7 +188,7 @@ export interface RunDetails {
   usual?: Array<string>;
   unusual?: Array<string>;
   unmeasured?: string;
-  limits?: Array<string>;
+  runAdvice?: Array<string>;
   deviceUse?: string;
   beside?: string;
   gpus?: Array<PageGpu>;

@@ -117,13 +117,13 @@ function momentsOf(run, chart, flame) {
 }
 
 // The recommended size is what a reader acts on: it follows the verdict, and its reasons the numbers.
-// Of a run with GPUs or NeuronCores, what they did comes first: they are what the machine costs. The limits are those that the program
-// hit without seeing them.
+// Of a run with GPUs or NeuronCores, what they did comes first: they are what the machine costs. The run's own advice has
+// the limits that the program hit without seeing them.
 function sizeLead(run) {
   const advice = adviceOf(run.family);
-  const limits = (run.limits ?? []).map(escapeControls);
+  const ofRun = (run.runAdvice ?? []).map(escapeControls);
   const deviceUse = run.deviceUse && `${run.deviceUse}.`;
-  const texts = [deviceUse, advice && runAdviceText(run, advice), ...limits].filter(Boolean);
+  const texts = [deviceUse, advice && runAdviceText(run, advice), ...ofRun].filter(Boolean);
   return texts.map((text) => element("p", { className: "lead", textContent: unbroken(text) }));
 }
 
