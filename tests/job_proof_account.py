@@ -16,8 +16,12 @@ from subprocess import CompletedProcess
 from typing import Any
 from unittest.mock import patch
 
+from moto.utilities.utils import get_partition
+from msgspec.structs import replace
+
 from profiler.cli.setup import proof_output
 from profiler.cli.setup.proof_output import print_proof
+from profiler.core.ecs_terms import arn_region
 from tests.aws_proxy import AwsProxy, Reply
 from tests.batch_jobs import CLUSTER, Json
 from tests.command_line import run_here
@@ -30,6 +34,7 @@ from tests.proof_account import (
     EXIT_CODES,
     FUNCTION_GROUP,
     FUNCTION_STREAM,
+    REGION,
     STACK,
     deploy_stack,
     functions_get_no_lines,
@@ -52,12 +57,12 @@ class PlayedJob:
     ``is_ended`` False: it runs until somebody ends it.
     """
 
-    def __init__(self, job: Json, definition: Json) -> None:
+    def __init__(self, job: Json, definition: Json, place: str = ARN) -> None:
         self.job = job
         self.container = definition["containerProperties"]
         self.scenario: str = self.container["command"][-1]
         self.id = uuid.uuid4().hex
-        self.arn = f"{ARN}:task/{CLUSTER}/{self.id}"
+        self.arn = f"{place}:task/{CLUSTER}/{self.id}"
         self.is_ended = True
         now = time.time()
         self.started = now + 1
@@ -69,8 +74,8 @@ class PlayedJob:
             ended["reason"] = "OutOfMemoryError: Container killed due to memory usage"
         self.described: Json = {
             "taskArn": self.arn,
-            "clusterArn": f"{ARN}:cluster/{CLUSTER}",
-            "taskDefinitionArn": f"{ARN}:task-definition/task-profiler-proof:7",
+            "clusterArn": f"{place}:cluster/{CLUSTER}",
+            "taskDefinitionArn": f"{place}:task-definition/task-profiler-proof:7",
             "lastStatus": "STOPPED",
             "desiredStatus": "STOPPED",
             "launchType": "FARGATE",
@@ -124,7 +129,7 @@ class PlayedJob:
                 "cluster": CLUSTER,
                 "family": "task-profiler-proof",
                 "accountId": ACCOUNT,
-                "region": "us-east-1",
+                "region": arn_region(self.arn),
                 "launchType": "FARGATE",
                 "cpuArchitecture": "X86_64",
                 "container": {"name": "default"},
@@ -152,6 +157,8 @@ class JobProofAccount(Account):
 
     def __init__(self, aws: FakeAws, folder: Path) -> None:
         super().__init__(aws, folder)
+        self.partition = get_partition(aws.region)
+        self.place = f"arn:{self.partition}:ecs:{aws.region}:{ACCOUNT}"
         self.played: list[PlayedJob] = []
         self.change: Callable[[PlayedJob], object] = lambda _job: None
         self.batch = FakeBatch()
@@ -196,7 +203,7 @@ class JobProofAccount(Account):
         iam.put_role_policy(
             RoleName="etl-execution", PolicyName="execution", PolicyDocument=document
         )
-        return str(role["Arn"])
+        return str(role["Arn"]).replace("arn:aws:", f"arn:{self.partition}:")
 
     def close(self) -> None:
         self.batch.close()
@@ -219,7 +226,7 @@ class JobProofAccount(Account):
         if not job["jobName"].startswith("task-profiler-proof-"):
             return
         definition = self.batch.definition(job["jobDefinition"])
-        played = PlayedJob(job, definition)
+        played = PlayedJob(job, definition, self.place)
         if self.change(played) is False:
             return
         self.played.append(played)
@@ -252,9 +259,9 @@ class JobProofAccount(Account):
 
 
 @contextmanager
-def job_proof_account(folder: Path) -> Iterator[JobProofAccount]:
+def job_proof_account(folder: Path, region: str = REGION) -> Iterator[JobProofAccount]:
     with setup_account(folder) as made:
-        account = JobProofAccount(made.aws, folder)
+        account = JobProofAccount(replace(made.aws, region=region), folder)
         account.deploy()
         try:
             yield account

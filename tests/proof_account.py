@@ -17,9 +17,12 @@ from typing import Any
 from unittest.mock import patch
 
 from moto.awslambda.models import LambdaBackend
+from moto.utilities.utils import get_partition
+from msgspec.structs import replace
 
 from profiler.cli.setup import proof_output
 from profiler.cli.setup.proof_output import print_proof
+from profiler.core.ecs_terms import arn_region
 from tests.aws_proxy import AwsProxy, Reply
 from tests.command_line import run_here
 from tests.fakes import FakeClock
@@ -57,6 +60,11 @@ PARAMETERS = {
 EXIT_CODES = {"success": 0, "failure": 3, "memory": 137}
 
 
+def place_of(arn: str) -> str:
+    """The beginning of each ARN of ECS in the partition, Region and account of one of them."""
+    return ":".join(arn.split(":")[:5])
+
+
 def text_of(seconds: float) -> str:
     return (
         time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03}Z"
@@ -81,14 +89,15 @@ class PlayedTask:
         # Its whole life passes as fast as the clock of the command.
         self.started = now + 1
         self.finished = now + 45
-        self.arn = f"{ARN}:task/jobs/{self.id}"
+        self.place = place_of(request["taskDefinition"])
+        self.arn = f"{self.place}:task/jobs/{self.id}"
         code = EXIT_CODES[self.scenario]
         batch = {"name": "batch", "exitCode": code, "lastStatus": "STOPPED"}
         if self.scenario == "memory":
             batch["reason"] = "OutOfMemoryError: Container killed due to memory usage"
         self.described: dict[str, Any] = {
             "taskArn": self.arn,
-            "clusterArn": f"{ARN}:cluster/jobs",
+            "clusterArn": f"{self.place}:cluster/jobs",
             "taskDefinitionArn": request["taskDefinition"],
             "lastStatus": "STOPPED",
             "desiredStatus": "STOPPED",
@@ -148,7 +157,7 @@ class PlayedTask:
                 "cluster": "jobs",
                 "family": "task-profiler-proof",
                 "accountId": ACCOUNT,
-                "region": REGION,
+                "region": arn_region(self.arn),
                 "launchType": "FARGATE",
                 "cpuArchitecture": "X86_64",
                 "container": {"name": "batch"},
@@ -200,7 +209,7 @@ class ProofAccount(Account):
         deploy_stack(self.aws, **parameters)
         push_image(self.aws)
         ecs = self.aws.client("ecs")
-        ecs.create_cluster(clusterName="jobs")
+        cluster = ecs.create_cluster(clusterName="jobs")["cluster"]["clusterArn"]
         ecs.register_task_definition(
             family="nightly",
             requiresCompatibilities=["FARGATE"],
@@ -217,10 +226,10 @@ class ProofAccount(Account):
             ScheduleExpression="cron(0 3 * * ? *)",
             FlexibleTimeWindow={"Mode": "OFF"},
             Target={
-                "Arn": f"{ARN}:cluster/jobs",
-                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+                "Arn": cluster,
+                "RoleArn": self.make_role("schedules"),
                 "EcsParameters": {
-                    "TaskDefinitionArn": f"{ARN}:task-definition/nightly",
+                    "TaskDefinitionArn": f"{place_of(cluster)}:task-definition/nightly",
                     "LaunchType": "FARGATE",
                     "NetworkConfiguration": subnets,
                 },
@@ -240,7 +249,8 @@ class ProofAccount(Account):
             iam.put_role_policy(
                 RoleName=name, PolicyName="pull", PolicyDocument=json.dumps(document)
             )
-        return str(role["Arn"])
+        partition = get_partition(self.aws.region)
+        return str(role["Arn"]).replace("arn:aws:", f"arn:{partition}:")
 
     def prove(self, *words: str) -> CompletedProcess[str]:
         """Run the command, for which six minutes pass in no time."""
@@ -332,9 +342,9 @@ def functions_get_no_lines() -> Any:
 
 
 @contextmanager
-def proof_account(folder: Path) -> Iterator[ProofAccount]:
+def proof_account(folder: Path, region: str = REGION) -> Iterator[ProofAccount]:
     with setup_account(folder) as made:
-        account = ProofAccount(made.aws, folder)
+        account = ProofAccount(replace(made.aws, region=region), folder)
         account.deploy()
         try:
             yield account

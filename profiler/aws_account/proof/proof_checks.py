@@ -258,7 +258,8 @@ def _check_kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
     cause = outcome_of(record, task.event_end).cause
     if task.ended:
         cause = task.ended.get("outcome", task.ended.get("stopCategory"))
-    seen = f"{'killed for memory' if cause == 'oom' else cause} at {limit} MB"
+    size = words_if_known("{:g} MB", limit) or "no limit"
+    seen = f"{'killed for memory' if cause == 'oom' else cause} at {size}"
     return CheckResult(cause == "oom" and limit == plan.memory_mb, expected, seen)
 
 
