@@ -12,6 +12,7 @@ from msgspec import Struct
 from profiler.core.text import as_sentence
 from profiler.record.activity_model import WaitTarget
 from profiler.record.batch_job import job_text
+from profiler.record.container_clients import container_client_text
 from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import bytes_texts, cost_text, kills_fact, longest_wait_targets
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
@@ -147,6 +148,7 @@ def _story_rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[S
     yield StoryRow("killed", kills.text, kills.sentence)
     yield StoryRow("I/O", DOT.join(bytes_texts(record)))
     yield StoryRow("largest", DOT.join(largest_process_texts(record.processes, usage.memory.peak)))
+    yield StoryRow("warning", container_client_text(record))
     for warning in record.monitor.warnings:
         yield StoryRow("warning", warning)
 

@@ -4,6 +4,7 @@ time. All outputs take it from the run's story.
 
 from typing import Final
 
+from profiler.record.container_clients import container_client
 from profiler.record.fact_list import LargestWait, largest_wait
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import Metrics, Record
@@ -42,6 +43,8 @@ def time_advice(record: Record, cpu_wait_sentence: str) -> str:
 
     ``cpu_wait_sentence`` says that the threads waited long for a CPU, and is "" if they did not.
     """
+    if container_client(record):
+        return "put task-profiler before the command in the container."
     times = record.time_breakdown
     wait = largest_wait(times, with_cpu=False)
     parts = [

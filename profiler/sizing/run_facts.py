@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import any_known, first_known
 from profiler.core.timestamps import NS_PER_MS
+from profiler.record.container_clients import container_client
 from profiler.record.device_totals import was_never_used
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.model_base import absent_if_empty
@@ -41,11 +42,11 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """What the task of one run needed, and its record without the large parts.
 
     ``began`` is when its line was written if the record has no start. ``needed_memory_mb`` is the
-    sum of the peaks of all containers, None if the batch was not measured; ``needed_vcpu`` alike,
-    of 95th percentiles, at most the size. ``counts_files``: the memory may include mapped files;
-    ``memory_with_files_mb`` has them where they are known apart. ``slowdown`` has the bounds for
-    each vCPU size at which the run would have been slower; None for records of schema 1.0 and
-    without CPU measurements.
+    sum of the peaks of all containers, None if the batch was not measured or had a container engine
+    do its work; ``needed_vcpu`` alike, of 95th percentiles, at most the size. ``counts_files``: the
+    memory may include mapped files; ``memory_with_files_mb`` has them where they are known apart.
+    ``slowdown`` has the bounds for each vCPU size at which the run would have been slower; None for
+    records of schema 1.0 and without CPU measurements.
     ``is_moved``: it counts as if it had run on Fargate, although it ran elsewhere.
     ``is_confirmed``: its source vouches for the task and its family; only then it is a reason to
     change something.
@@ -93,16 +94,17 @@ def run_facts_of(
     given = report.record
     record = without_large_parts(record_on_fargate(given, on_fargate) if on_fargate else given)
     began = record.started_at or report.time
+    is_measured = not container_client(given)
     return RunFacts(
         record=record,
         family=family_key(given),
         began=began,
         began_ns=record.started_ns or report.time_ns or 0,
-        needed_memory_mb=needed_memory_mb(record),
-        memory_with_files_mb=memory_with_files_mb(record),
+        needed_memory_mb=needed_memory_mb(record) if is_measured else None,
+        memory_with_files_mb=memory_with_files_mb(record) if is_measured else None,
         counts_files=record.metrics.counts_files,
-        needed_vcpu=needed_vcpu(record),
-        slowdown=_slowdown_by_vcpu(record.metrics),
+        needed_vcpu=needed_vcpu(record) if is_measured else None,
+        slowdown=_slowdown_by_vcpu(record.metrics) if is_measured else None,
         is_moved=record.launch_type != given.launch_type,
         outcome=outcome or outcome_of(given),
         is_confirmed=is_confirmed,
