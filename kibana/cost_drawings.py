@@ -188,7 +188,7 @@ def _percent_column(name: str, start: str, row: Json, middle: Json) -> list[Json
 
 SAVINGS: Final = Drawing(
     key="savings-by-family",
-    title="Saving a month by family, and what it uses of its size",
+    title="Saving a month by each family's newest run, and use of its size",
     description=(
         "The saving of the newest run that could have been cheaper, if the family's newest run has "
         "its size, times the family's runs a month (of the run alone, if fewer than 5 are known). "

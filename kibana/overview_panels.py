@@ -310,7 +310,7 @@ RIGHT_SIZING: Final = Dashboard(
         ),
         parts.table(
             "right-size-table",
-            "Recommended size by family",
+            "Recommended size by each family's newest run",
             "Size, recommendation and saving of the newest run that could be smaller, by account "
             "and Region. The 25 families with the largest saving of all such runs. Families "
             "without a known cost are below. →: recommended.",

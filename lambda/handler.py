@@ -546,7 +546,7 @@ def _searched_night(
 
 def _night_saving(history: "FamilyHistory", now_ns: int, context: LambdaContext) -> "NightSaving":
     """What `taskdef resize` would save, of the families with the largest savings; nothing if no
-    last run recommends a cheaper size.
+    family's last runs recommend a cheaper size.
     """
     from profiler.forwarder.morning_digest import MAX_SIZED, NO_SAVING, families_with_saving
 

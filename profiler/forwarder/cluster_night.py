@@ -650,6 +650,7 @@ def _earlier_runs_aggregation(count: int) -> Mapping[str, Json]:
             MAPPED_FILES_MB,
             "usage.memory.size_mb",
             "recommendation.saving_usd_per_month",
+            COST_USD,
             "task.known_at",
         ],
     }
@@ -746,12 +747,17 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
         duration_ms=positive_number(field_at(source, "usage.duration_ms")),
         peak_mb=positive_number(field_at(source, "usage.memory.used_mb.max")),
         size_mb=positive_number(field_at(source, "usage.memory.size_mb")),
-        saving_usd_per_month=positive_number(
-            field_at(source, "recommendation.saving_usd_per_month")
-        ),
+        saving_usd_per_month=_saving_usd_per_month(source),
         counts_files=field_at(source, MAPPED_FILES_MB) is None,
         known_ns=parse_ns(field_at(source, "task.known_at")),
     )
+
+
+def _saving_usd_per_month(source: Mapping[str, Json]) -> float | None:
+    """The saving of a run's own advice: see :class:`EarlierRun`."""
+    saving_usd = positive_number(field_at(source, "recommendation.saving_usd_per_month"))
+    has_cost = positive_number(field_at(source, COST_USD)) is not None
+    return 0 if saving_usd is None and has_cost else saving_usd
 
 
 def _costs_since_resize(buckets: Json) -> Iterable[ResizedCost]:

@@ -80,10 +80,16 @@ NO_SAVING: Final = NightSaving(asked=0)
 
 
 def families_with_saving(history: FamilyHistory) -> list[str]:
-    """The families whose last run recommends a cheaper size, the largest saving first."""
+    """The families whose last runs all recommend a cheaper size, the largest saving first.
+
+    Only the command knows the saving. Its size is the one that the largest run needs, so the least
+    saving that a success at the newest size recommends is the nearest to it.
+    """
     savings: list[tuple[float, str]] = []
     for family, runs in history.runs.items():
-        saving_usd = (runs[-1].saving_usd_per_month or 0) if runs else 0
+        size_mb = next((run.size_mb for run in reversed(runs) if run.size_mb), None)
+        successes = [run for run in runs if run.status == "success" and run.size_mb == size_mb]
+        saving_usd = min(known_values(run.saving_usd_per_month for run in successes), default=0)
         if saving_usd >= _MIN_USD_PER_MONTH:
             savings.append((-saving_usd, family))
     return [family for _, family in sorted(savings)]
@@ -361,7 +367,7 @@ def _saving_lines(
 def _cheaper_sizes_line(
     cheaper: Sequence[str], saving: NightSaving, place: DigestPlace
 ) -> Iterator[SummaryLine]:
-    """The line about cheaper sizes. Without a plan, it counts the families whose last run advises
+    """The line about cheaper sizes. Without a plan, it counts the families whose last runs advise
     one, and gives no amount: only the command knows what it leaves alone, such as the tasks of a
     stack.
     """

@@ -106,7 +106,8 @@ class MissedTimes(Struct, frozen=True, kw_only=True):
 class EarlierRun(Struct, frozen=True, kw_only=True):
     """A run of a family's history. ``peak_mb`` and ``size_mb`` are the container's memory.
     ``counts_files``: the peak may include pages of mapped files (see
-    :mod:`profiler.record.mapped_files`). ``known_ns``: when it became known.
+    :mod:`profiler.record.mapped_files`). ``saving_usd_per_month``: by the size that it recommends;
+    0 if none is cheaper, and None without a cost. ``known_ns``: when it became known.
     """
 
     ended_ns: int

@@ -120,6 +120,7 @@ class PlayedSearch(FakeHttpServer):
     def _earlier(self, family: str) -> dict[str, Any]:
         run = {
             "@timestamp": format_ms(time.time_ns() - NS_PER_HOUR),
+            "task": {"status": "success"},
             "recommendation": {"saving_usd_per_month": self.savings[family]},
         }
         return {"key": family, "newest": {"hits": {"hits": [{"_source": run}]}}}
@@ -215,7 +216,7 @@ def test_the_message_names_the_amount_that_its_command_says(morning: Morning) ->
 
 
 def test_what_the_command_leaves_alone_is_no_line(morning: Morning) -> None:
-    """Whatever the last run recommends: of few runs, nothing changes."""
+    """Whatever the last runs recommend: of few runs, nothing changes."""
     morning.add("few")
     morning.search.documents = morning.search.documents[:5]
     assert morning.send() == []

@@ -15,7 +15,12 @@ from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.forwarder.ended_lines import EndedLineReader
-from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize_night
+from profiler.forwarder.morning_digest import (
+    DigestPlace,
+    NightSaving,
+    families_with_saving,
+    summarize_night,
+)
 from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import (
     EarlierRun,
@@ -309,6 +314,20 @@ def test_the_amount_that_other_sizes_save_is_the_commands_word() -> None:
         "task-profiler taskdef resize --from https://search.example.com --region eu-west-1"
     )
     assert summary_of(QUIET, history_of(earlier(0, saving_usd_per_month=0.5))).lines == ()
+
+
+def test_a_family_is_asked_about_by_its_largest_run_at_its_newest_size() -> None:
+    """As the command does: neither a small run nor a failure at the end makes its size."""
+    small, fits = {"saving_usd_per_month": 40.0}, {"saving_usd_per_month": 0.0}
+    runs = {
+        "one fits": [earlier(2, **fits), earlier(1, **small), earlier(0, **small)],
+        "failed last": [earlier(1, **small), earlier(0, status="failure", **fits)],
+        "second report": [earlier(1, saving_usd_per_month=None), earlier(0, **small)],
+        "was smaller": [earlier(1, size_mb=512.0, **fits), earlier(0, saving_usd_per_month=90.0)],
+        "only failures": [earlier(0, status="failure", **small)],
+    }
+    asked = families_with_saving(FamilyHistory(runs=runs))
+    assert asked == ["was smaller", "failed last", "second report"]
 
 
 @pytest.mark.parametrize(
