@@ -25,8 +25,8 @@ from profiler.forwarder.documents import (
     Document,
     EventDocument,
     EventWithTaskId,
+    KeptReport,
     ReportDocument,
-    ReportWithLine,
     is_id_too_long,
     run_document_id,
 )
@@ -52,9 +52,7 @@ def report_document(
     if report.type == CHECKPOINT:
         document = _checkpoint_document(report, line, settings)
         return document if isinstance(document, InvalidReport) else with_claim(document, claim)
-    return _document_of_final_report(
-        run_of_report(report, claim), ReportWithLine(report=report, text=line), settings
-    )
+    return _document_of_final_report(run_of_report(report, claim), report, line, settings)
 
 
 def with_claim(document: Document, claim: LogStreamClaim) -> Document | InvalidReport:
@@ -159,18 +157,16 @@ def _final_report_document(ended: EndedTask, settings: ForwarderSettings) -> Rep
     run, line = ended.reported, ended.report_line
     if run is None or run.report is None or line is None:
         return None
-    document = _document_of_final_report(
-        run, ReportWithLine(report=run.report, text=line.text), settings
-    )
+    document = _document_of_final_report(run, run.report, line.text, settings)
     return None if isinstance(document, InvalidReport) else replace(document, is_of_event=True)
 
 
 def _document_of_final_report(
-    run: MergedRun, report: ReportWithLine, settings: ForwarderSettings
+    run: MergedRun, report: Report, line: str, settings: ForwarderSettings
 ) -> ReportDocument | InvalidReport:
     """The document of the final report that alone shows the run."""
     if run.written_at is None:
-        return _invalid_time_report(report.report)
+        return _invalid_time_report(report)
     place = index_and_document_id(run, settings.indices, run.written_at)
     if place is None or is_id_too_long(place.id):
         return TOO_LONG
@@ -178,8 +174,8 @@ def _document_of_final_report(
         index=place.index,
         id=place.id,
         searched=place.searched,
-        fields=run_fields(run, report.text, settings.kibana_url),
-        report=report,
+        fields=run_fields(run, line, settings.kibana_url),
+        report=KeptReport(text=line, account_id=report.record.account_id),
         kibana_url=settings.kibana_url,
     )
 

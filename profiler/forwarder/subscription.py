@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import REPLAY_FILTER
-from profiler.core.json_fields import mapping_or_empty, text_or_none
+from profiler.core.json_fields import field_at, mapping_or_empty, text_or_none
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.documents import MAX_ID_BYTES, Document, ReportDocument
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -288,7 +288,8 @@ class LineForwarder(Struct):
         The stream of an instance monitor has the notices of many tasks: each task has its limit.
         """
         if isinstance(document, ReportDocument) and document.claim.is_of_task:
-            self.notices.add_end(document.id, document.report.report.record.finished_at)
+            ended = text_or_none(field_at(document.fields, "event.end"))
+            self.notices.add_end(document.id, ended)
         line = document.notice or document.near_full
         if line is None:
             return

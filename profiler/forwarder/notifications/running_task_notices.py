@@ -74,7 +74,7 @@ class RunningTaskNotices(Struct):
     # contains it.
     _held: dict[str, dict[NoticeKey, HeldNotice]] = field(default_factory=dict)
     _near_full: FullestCheckpoints = field(default_factory=FullestCheckpoints)
-    # The ends of the invocation's reports, by run: each as the line has it.
+    # The ends of the invocation's reports, by run: each as its document has it.
     _ends: dict[str, str | None] = field(default_factory=dict)
 
     @property

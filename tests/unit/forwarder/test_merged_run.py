@@ -155,6 +155,19 @@ def test_a_run_that_only_a_late_event_confirms_arrives_with_it_once(text: str) -
     assert without_empty_values(document) == in_both_orders(text, task())
 
 
+def test_a_line_without_an_account_keeps_that_of_its_log_group_in_each_order() -> None:
+    """The line is read again where the event has come first."""
+    text = report(accountId=None)
+    line = report_line(text).report
+    record = replace(line.record, account_id=task().account_id)
+    made = report_document(replace(line, record=record), text, SETTINGS)
+    assert isinstance(made, Document)
+    for parts in permutations([[made], of_event(task())]):
+        of_task = written(*parts)["task"]
+        assert of_task["report_account"] == task().account_id
+        assert of_task["confirmed"] is True
+
+
 def test_an_event_that_is_sent_again_late_is_no_arrival() -> None:
     """Such as by a redrive, after a channel refused the notice of a run that was counted."""
     stopped = present(task().stopped_at)
