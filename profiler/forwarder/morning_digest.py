@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.core.command_lines import NameArgument, command_line
 from profiler.core.completeness import Completeness, joined_completeness
-from profiler.core.optional_math import known_values, median
+from profiler.core.optional_math import known_values, mean_known, median
 from profiler.core.search_answers import part_remedy
 from profiler.core.text import listed, listed_and_more, shown_of
 from profiler.core.timestamps import format_ms, parse_datetime
@@ -82,15 +82,16 @@ NO_SAVING: Final = NightSaving(asked=0)
 def families_with_saving(history: FamilyHistory) -> list[str]:
     """The families whose last runs all recommend a cheaper size, the largest saving first.
 
-    Only the command knows the saving. Its size is the one that the largest run needs, so the least
-    saving that a success at the newest size recommends is the nearest to it.
+    Only the command knows the saving. Its size is the one that the largest run needs: a success at
+    the newest size that needs all of it leaves nothing. The money is that of a mean run.
     """
     savings: list[tuple[float, str]] = []
     for family, runs in history.runs.items():
         size_mb = next((run.size_mb for run in reversed(runs) if run.size_mb), None)
         successes = [run for run in runs if run.status == "success" and run.size_mb == size_mb]
-        saving_usd = min(known_values(run.saving_usd_per_month for run in successes), default=0)
-        if saving_usd >= _MIN_USD_PER_MONTH:
+        savings_usd = known_values(run.saving_usd_per_month for run in successes)
+        saving_usd = mean_known(*savings_usd) if min(savings_usd, default=0) > 0 else None
+        if saving_usd is not None and saving_usd >= _MIN_USD_PER_MONTH:
             savings.append((-saving_usd, family))
     return [family for _, family in sorted(savings)]
 

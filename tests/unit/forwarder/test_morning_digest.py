@@ -317,17 +317,20 @@ def test_the_amount_that_other_sizes_save_is_the_commands_word() -> None:
 
 
 def test_a_family_is_asked_about_by_its_largest_run_at_its_newest_size() -> None:
-    """As the command does: neither a small run nor a failure at the end makes its size."""
+    """As the command does: neither a small run nor a failure at the end makes its size; the money is
+    that of a mean run.
+    """
     small, fits = {"saving_usd_per_month": 40.0}, {"saving_usd_per_month": 0.0}
     runs = {
         "one fits": [earlier(2, **fits), earlier(1, **small), earlier(0, **small)],
         "failed last": [earlier(1, **small), earlier(0, status="failure", **fits)],
         "second report": [earlier(1, saving_usd_per_month=None), earlier(0, **small)],
         "was smaller": [earlier(1, size_mb=512.0, **fits), earlier(0, saving_usd_per_month=90.0)],
+        "short runs": [*[earlier(2, saving_usd_per_month=0.1)] * 3, earlier(0, **small)],
         "only failures": [earlier(0, status="failure", **small)],
     }
     asked = families_with_saving(FamilyHistory(runs=runs))
-    assert asked == ["was smaller", "failed last", "second report"]
+    assert asked == ["was smaller", "failed last", "second report", "short runs"]
 
 
 @pytest.mark.parametrize(
