@@ -37,6 +37,16 @@ _OWN_PARAMETERS = frozenset({"CodeBucket", "CodeKey", "ElasticsearchUrl", "TaskS
 # can be deleted.
 _EMPTY = "REVIEW_IN_PROGRESS"
 _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
+# CloudFormation's name of a stack that a StackSet makes; DescribeStacks says nothing else about it.
+_STACK_SET = re.compile(r"StackSet-(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class StackOwner(Struct, frozen=True, kw_only=True):
+    """What a stack is changed with, in words: ``what`` it is, and ``where`` to change it."""
+
+    what: str
+    where: str
+    repair: str
 
 
 class ForwarderStack(Struct, frozen=True, kw_only=True):
@@ -67,6 +77,29 @@ class ForwarderStack(Struct, frozen=True, kw_only=True):
         if self.status.endswith("_IN_PROGRESS"):
             return "in progress"
         return "failed"
+
+    @property
+    def owner(self) -> StackOwner | None:
+        """What the stack is changed with; None: it is changed by itself."""
+        if self.outer_name is not None:
+            return StackOwner(
+                what=f"a part of the stack {self.outer_name}",
+                where=f"in the template of the stack {self.outer_name}",
+                repair=f"repair the stack {self.outer_name}, of which it is a part",
+            )
+        instance = _STACK_SET.fullmatch(self.name)
+        if instance is None:
+            return None
+        stack_set = f"the StackSet {instance[1]}"
+        where = f"with {stack_set}, in the account that administers it"
+        return StackOwner(
+            what=f"by its name an instance of {stack_set}", where=where, repair=f"repair it {where}"
+        )
+
+    @property
+    def name_options(self) -> tuple[str, ...]:
+        """The options with which a command of ``setup`` is about this stack."""
+        return () if self.name == FORWARDER_STACK else ("--name", self.name)
 
     @property
     def region(self) -> str | None:
@@ -216,15 +249,16 @@ def foreign_sentence(state: ForwarderStack) -> str:
 
 
 def check_is_own_stack(state: ForwarderStack) -> None:
-    """Raise TaskProfilerError for a stack that is another program's, or a part of another stack:
-    CloudFormation would change or delete it, and the outer stack could not be updated afterwards.
+    """Raise TaskProfilerError for a stack that is another program's, a part of another stack or an
+    instance of a StackSet. CloudFormation would change or delete it; then the outer stack could not
+    be updated, and the StackSet's next operation would fail or undo the change.
     """
     if state.is_foreign:
         raise TaskProfilerError(foreign_sentence(state))
-    if state.outer_name is not None:
+    if state.owner is not None:
         raise TaskProfilerError(
-            f"The stack {state.name} is a part of the stack {state.outer_name}, and is not changed "
-            "without it: change it in the template of that stack, or give another name with --name."
+            f"The stack {state.name} is {state.owner.what}, and is neither changed nor deleted "
+            f"without it: do that {state.owner.where}, or give another name with --name."
         )
 
 
@@ -239,11 +273,8 @@ def change_obstacle(state: ForwarderStack) -> str | None:
         )
     if state.possible_action != "failed":
         return None
-    if state.outer_name is not None:
-        return (
-            f"The stack {state.name} cannot be updated ({state.status}): repair the stack "
-            f"{state.outer_name}, of which it is a part."
-        )
+    if state.owner is not None:
+        return f"The stack {state.name} cannot be updated ({state.status}): {state.owner.repair}."
     if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"):
         words = ("setup", "stack", "--name", state.name, "--delete")
         delete = command_line(*words, region=state.region)

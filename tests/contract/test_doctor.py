@@ -101,8 +101,9 @@ def test_jobs_without_their_rule_are_said_to_have_no_notification(
     events.delete_rule(Name=rule["Name"])
     code, found = deployment.doctor()
     assert code == 1
-    (text,) = [one["text"] for one in problems(found)]
-    assert "jobs and their tasks have no notification" in text
+    (one,) = problems(found)
+    assert "jobs and their tasks have no notification" in one["text"]
+    assert "Update the stack with task-profiler setup stack --name tp;" in one["advice"]
 
 
 def test_the_groups_of_a_prefix_are_checked_as_they_were_subscribed(
@@ -189,7 +190,7 @@ def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(
         if one["level"] == "problem"
     ] == [
         "replay, for each log group, and empty the queue.",  # the messages have no event
-        "setup redrive.",
+        "setup redrive --name tp.",
     ]
     for queue in queues:
         boto3.client("sqs").purge_queue(QueueUrl=queue)

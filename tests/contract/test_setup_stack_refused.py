@@ -180,8 +180,9 @@ def test_a_nested_forwarder_is_neither_changed_nor_deleted(
         code, error = tried(act, NthCallFails(world.open), zip_file)
         assert code == 1
         assert error == (
-            f"The stack {NESTED} is a part of the stack prod, and is not changed without it: "
-            "change it in the template of that stack, or give another name with --name."
+            f"The stack {NESTED} is a part of the stack prod, and is neither changed nor deleted "
+            "without it: do that in the template of the stack prod, or give another name with "
+            "--name."
         )
     assert {name for name, _ in world.cloudformation.called} == {"DescribeStacks"}
     finding = forwarder_finding(read_forwarder(world.open, NESTED))
@@ -189,6 +190,45 @@ def test_a_nested_forwarder_is_neither_changed_nor_deleted(
     if finding.level == "problem":
         assert finding.advice is not None
         assert "repair the stack prod, of which it is a part" in finding.advice
+
+
+INSTANCE = "StackSet-tp-0f7c7a5e-3d4b-4c58-9f4e-6a1c5d2b8e90"
+
+
+@pytest.mark.parametrize("status", ["UPDATE_COMPLETE", "UPDATE_ROLLBACK_FAILED"])
+def test_an_instance_of_a_stack_set_is_neither_changed_nor_deleted(
+    status: str, zip_file: str
+) -> None:
+    """A StackSet knows nothing of a change of its instance, and undoes it at its next operation; an
+    instance whose stack is gone fails there. CloudFormation describes it as any other stack.
+
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/stacksets-drift.html
+    """
+    world = World(VALUES)
+    assert world.cloudformation.stack is not None
+    world.cloudformation.stack |= {"StackName": INSTANCE, "StackStatus": status}
+    where = "with the StackSet tp, in the account that administers it"
+    for act in (deployed, removed):
+        code, error = tried(act, NthCallFails(world.open), zip_file)
+        assert code == 1
+        assert error == (
+            f"The stack {INSTANCE} is by its name an instance of the StackSet tp, and is neither "
+            f"changed nor deleted without it: do that {where}, or give another name with --name."
+        )
+    assert {name for name, _ in world.cloudformation.called} == {"DescribeStacks"}
+    assert world.filters["/ecs/old"], "its subscription filter stays"
+    finding = forwarder_finding(read_forwarder(world.open, INSTANCE))
+    assert finding.level == ("ok" if status == "UPDATE_COMPLETE" else "problem")
+    assert finding.level == "ok" or f"repair it {where}." in str(finding.advice)
+
+
+@pytest.mark.parametrize("name", ["StackSet-tp", f"my-{INSTANCE}", f"{INSTANCE}-2"])
+def test_a_stack_that_no_stack_set_names_is_changed(name: str, zip_file: str) -> None:
+    world = World(VALUES)
+    assert world.cloudformation.stack is not None
+    world.cloudformation.stack["StackName"] = name
+    assert read_forwarder(world.open, name).owner is None
+    assert tried(deployed, NthCallFails(world.open), zip_file) == (0, "")
 
 
 def test_a_second_forwarder_is_said_before_it_is_made(
@@ -205,6 +245,14 @@ def test_a_second_forwarder_is_said_before_it_is_made(
     world = with_a_nested_forwarder(None, "UPDATE_COMPLETE")
     with pytest.raises(TaskProfilerError, match=f"of another one, such as {NESTED}, or deploy it"):
         read_existing_stack(world.open, "tp")
+    world.cloudformation.other_stacks[1] |= {
+        "StackName": INSTANCE,
+        "Parameters": world.cloudformation.other_stacks[0]["Parameters"],
+    }
+    assert tried(deployed, NthCallFails(world.open), zip_file) == (0, "")
+    said = "it is by its name an instance of the StackSet tp, so change it there."
+    assert said in "".join(capfd.readouterr())
+    world.cloudformation.stack = None
     world.cloudformation.other_stacks[0].pop("RootId")
     world.cloudformation.other_stacks[0].pop("ParentId")
     assert tried(deployed, NthCallFails(world.open), zip_file) == (0, "")

@@ -53,10 +53,13 @@ _TEMPLATES = "templates"
 _SOURCE = "past runs"
 
 
-def _update_command() -> str:
+def _update_advice(stack: ForwarderStack) -> str:
     """What puts right whatever of a stack is not as its template."""
-    command = command_line("setup", "stack")
-    return f"Update the stack with {command}; docs/commands.md describes its parameters."
+    parameters = "docs/commands.md describes its parameters."
+    if stack.owner is not None:
+        return f"Update the stack {stack.owner.where}; {parameters}"
+    command = command_line("setup", "stack", *stack.name_options)
+    return f"Update the stack with {command}; {parameters}"
 
 
 def _show_subscriptions_command() -> str:
@@ -127,16 +130,16 @@ class _DeploymentChecks(Struct):
             yield note(
                 _REPORTS,
                 "The stack indexes no reports, because ElasticsearchUrl is empty.",
-                _update_command(),
+                _update_advice(self.stack),
             )
             return
         if self.stack.parameters.get("ElasticsearchUrl") == "":
             text = (
                 "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty."
             )
-            yield note(_REPORTS, text, _update_command())
+            yield note(_REPORTS, text, _update_advice(self.stack))
         function = self._read_function(name)
-        yield _function_finding(_REPORTS, name, function)
+        yield _function_finding(_REPORTS, name, function, self.stack)
         stream = self.stack.outputs.get("ReportStreamArn")
         yield from _findings_or_problem(
             _SUBSCRIPTION, self._subscription_findings(stream or function["FunctionArn"])
@@ -161,11 +164,11 @@ class _DeploymentChecks(Struct):
                     "The stack sends no notifications of stopped tasks, because TaskStopped is "
                     "false."
                 )
-                yield note(_TASKS, text, _update_command())
+                yield note(_TASKS, text, _update_advice(self.stack))
             return
         function = self._read_function(name)
         events = self.open_client("events")
-        yield _function_finding(topic, name, function)
+        yield _function_finding(topic, name, function, self.stack)
         with aws_errors(
             "The rules of EventBridge cannot be read",
             "events:ListRuleNamesByTarget and DescribeRule",
@@ -175,7 +178,7 @@ class _DeploymentChecks(Struct):
             described = {rule: events.describe_rule(Name=rule) for rule in rules}
         states = {rule: one["State"] for rule, one in described.items()}
         if not states:
-            yield problem(topic, f"No EventBridge rule invokes {name}.", _update_command())
+            yield problem(topic, f"No EventBridge rule invokes {name}.", _update_advice(self.stack))
         for rule, state in states.items():
             if state != "ENABLED":
                 yield problem(
@@ -190,7 +193,9 @@ class _DeploymentChecks(Struct):
             if not any(_OF_BATCH in pattern for pattern in patterns):
                 text = f"BatchJobs is true, but no rule sends the events of jobs to {name}"
                 yield problem(
-                    topic, f"{text}: jobs and their tasks have no notification.", _update_command()
+                    topic,
+                    f"{text}: jobs and their tasks have no notification.",
+                    _update_advice(self.stack),
                 )
         yield from _findings_or_problem(topic, self._activity_findings(topic, name))
 
@@ -286,7 +291,7 @@ class _DeploymentChecks(Struct):
             yield problem(
                 _SUBSCRIPTION,
                 "No log group is subscribed, because LogGroups is empty.",
-                _update_command(),
+                _update_advice(self.stack),
             )
         for group in groups:
             if glob_prefix(group) == group:
@@ -308,7 +313,9 @@ class _DeploymentChecks(Struct):
         problems = [finding for finding in findings if finding.level == "problem"]
         yield from problems
         if not groups:
-            yield note(_SUBSCRIPTION, f"No log group matches {pattern}.", _update_command())
+            yield note(
+                _SUBSCRIPTION, f"No log group matches {pattern}.", _update_advice(self.stack)
+            )
         elif not problems:
             yield ok(
                 _SUBSCRIPTION,
@@ -330,7 +337,7 @@ class _DeploymentChecks(Struct):
                 f"{group} has no subscription filter that delivers Task Profiler's lines to this "
                 "stack."
             )
-            yield problem(_SUBSCRIPTION, what, _update_command())
+            yield problem(_SUBSCRIPTION, what, _update_advice(self.stack))
 
     def _has_delivering_filter(
         self, filters: Iterable[tuple[object, object]], destination: str
@@ -395,24 +402,26 @@ class _DeploymentChecks(Struct):
             # The messages of a data stream have only the positions of the lines in it.
             is_of_stream = output == _LINES_QUEUE and "ReportStreamArn" in self.stack.outputs
             if is_of_stream:
-                command = "replay, for each log group, and empty the queue"
+                command = f"{command_line('replay')}, for each log group, and empty the queue"
             else:
-                command = "setup redrive"
-            advice = f"Fix the cause, then send them again: task-profiler {command}."
+                command = command_line("setup", "redrive", *self.stack.name_options)
+            advice = f"Fix the cause, then send them again: {command}."
             yield problem(_QUEUES, f"Events failed: about {messages} in {name}.", advice)
 
 
-def _function_finding(topic: str, name: str, function: Mapping[str, Any]) -> Finding:
+def _function_finding(
+    topic: str, name: str, function: Mapping[str, Any], stack: ForwarderStack
+) -> Finding:
     why = function.get("StateReason") or function.get("LastUpdateStatusReason")
     reason = f": {why.rstrip('.')}" if why else ""
     state = function.get("State", "Active")
     if state not in ("Active", "Inactive"):
         return problem(
-            topic, f"The function {name} is in state {state}{reason}.", _update_command()
+            topic, f"The function {name} is in state {state}{reason}.", _update_advice(stack)
         )
     if function.get("LastUpdateStatus") == "Failed":
         return problem(
-            topic, f"The last update of the function {name} failed{reason}.", _update_command()
+            topic, f"The last update of the function {name} failed{reason}.", _update_advice(stack)
         )
     return ok(topic, f"The function {name} is ready.")
 

@@ -269,10 +269,10 @@ class ForwarderDeployment(Struct, frozen=True):
             "cloudformation:DescribeStacks",
         ):
             for other in other_forwarders(self.open_client, self.request.name):
-                if other.outer_name is None:
+                if other.owner is None:
                     remedy = f"to change it instead, add --name {other.name}."
                 else:
-                    remedy = f"it is a part of the stack {other.outer_name}, so change it there."
+                    remedy = f"it is {other.owner.what}, so change it there."
                 self.on_step(
                     f"There is a forwarder already, the stack {other.name}: each of the two sends "
                     f"its own messages of the same tasks; {remedy}"

@@ -28,8 +28,9 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
-# Whether a step is done, the evidence from AWS, and the options that its commands need in addition.
-_Found: TypeAlias = tuple[bool | None, str, tuple[str, ...]]
+# Whether a step is done, the evidence from AWS, and the options that its commands need in addition;
+# None: no command of ours does it.
+_Found: TypeAlias = tuple[bool | None, str, tuple[str, ...] | None]
 _IN_LOG_GROUPS = (
     "Past runs are in the log groups of the tasks: history, recommend and report read them with "
     "--cluster NAME or --from logs:GLOB."
@@ -102,14 +103,14 @@ class SetupStepReader(Struct):
         try:
             is_done, text, options = look()
         except TaskProfilerError as error:
-            is_done = None
-            text = str(error)
-            options = ()
+            is_done, text, options = None, str(error), ()
         aws: list[str] = []
         for option, value in self.aws_options.items():
             if value:
                 aws += (f"--{option}", value)
-        whole = tuple(("task-profiler", *words, *options, *aws) for words in commands)
+        whole = tuple(
+            ("task-profiler", *words, *options, *aws) for words in commands if options is not None
+        )
         return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
 
     def _find_image(self) -> _Found:
@@ -130,29 +131,14 @@ class SetupStepReader(Struct):
         others: tuple[ForwarderStack, ...] = ()
         if state.possible_action == "absent":
             others = known_other_forwarders(self.open_client, FORWARDER_STACK)
-        state = next(iter(others), state)
-        gap, options = why_stack_does_nothing(state.parameters)
-        if others:
-            options = ("--name", state.name, *options)
+        state = min(others, key=lambda other: other.owner is not None, default=state)
         self.hints = tuple(export_lines(state.parameters))
         if state.possible_action != "absent" and not self.hints:
             self.hints = (_IN_LOG_GROUPS,)
-        why_not = change_obstacle(state)
-        if state.possible_action == "absent":
-            advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
-            return False, f"There is no stack {FORWARDER_STACK}. {advice}", options
-        if why_not:
-            is_done = None if state.possible_action == "in progress" else False
-            return is_done, why_not, options
-        if state.version not in (None, __version__):
-            return (
-                False,
-                f"The stack {state.name} has the version {state.version}, not {__version__}.",
-                options,
-            )
-        if gap:
-            return False, f"The stack {state.name} {gap}.", options
-        return True, f"The stack {state.name} is deployed ({state.status}).", ()
+        is_done, text, options = _look_at_stack(state)
+        if is_done or state.owner is None or options is None:
+            return is_done, text, options
+        return is_done, f"{text} It is {state.owner.what}: change it {state.owner.where}.", None
 
     def _find_monitors(self, clusters: tuple[str, ...]) -> _Found:
         problems: list[str] = []
@@ -204,3 +190,21 @@ class SetupStepReader(Struct):
             " ".join([text, *problems]),
             ("--update-schedules",) if counts["pinned"] else (),
         )
+
+
+def _look_at_stack(state: ForwarderStack) -> _Found:
+    gap, options = why_stack_does_nothing(state.parameters)
+    options = (*state.name_options, *options)
+    why_not = change_obstacle(state)
+    if state.possible_action == "absent":
+        advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
+        return False, f"There is no stack {FORWARDER_STACK}. {advice}", options
+    if why_not:
+        is_done = None if state.possible_action == "in progress" else False
+        return is_done, why_not, None if state.owner else options
+    if state.version not in (None, __version__):
+        text = f"The stack {state.name} has the version {state.version}, not {__version__}."
+        return False, text, options
+    if gap:
+        return False, f"The stack {state.name} {gap}.", options
+    return True, f"The stack {state.name} is deployed ({state.status}).", ()

@@ -94,18 +94,55 @@ def test_a_stack_counts_when_it_is_deployed_with_this_version_and_does_something
 
 
 def test_a_forwarder_of_another_name_is_the_accounts_forwarder() -> None:
-    """Also a nested one, which no ``setup stack`` makes; another program's stack is the control."""
-    name = "prod-Forwarder-1CL6"
-    nested = {"StackName": name, "StackId": name, "StackStatus": "UPDATE_COMPLETE"}
+    """Another program's stack is the control."""
+    name = "prod"
+    other = {"StackName": name, "StackId": name, "StackStatus": "UPDATE_COMPLETE"}
     own = ("CodeBucket", "CodeKey", "ElasticsearchUrl", "TaskStopped")
     parameters = [{"ParameterKey": name, "ParameterValue": ""} for name in own]
     for given, said, options in (
         (parameters, f"The stack {name} has neither", ("--name", name)),
         ([], "There is no stack task-profiler.", ()),
     ):
-        stacks = FakeCloudFormation(other_stacks=[nested | {"Parameters": given}])
+        stacks = FakeCloudFormation(other_stacks=[other | {"Parameters": given}])
         is_done, text, added = SetupStepReader(stacks, (), {}, lambda *_: None, 0)._find_stack()
         assert not is_done
         assert text.startswith(said)
+        assert added is not None
         assert added[: len(options)] == options
         assert ("--name" in added) is bool(options)
+
+
+@pytest.mark.parametrize(
+    ("stack", "said"),
+    [
+        (
+            {"StackName": "prod-Forwarder-1CL6", "RootId": "arn:aws:cf:x:1:stack/prod/1"},
+            "It is a part of the stack prod: change it in the template of the stack prod.",
+        ),
+        (
+            {"StackName": "StackSet-tp-0f7c7a5e-3d4b-4c58-9f4e-6a1c5d2b8e90"},
+            "change it with the StackSet tp, in the account that administers it.",
+        ),
+    ],
+)
+def test_a_forwarder_that_setup_stack_does_not_change_has_no_command(
+    stack: dict[str, str], said: str
+) -> None:
+    """Beside one of another name, this one is the account's."""
+    own = ("CodeBucket", "CodeKey", "ElasticsearchUrl", "TaskStopped")
+    listed: dict[str, Any] = {"StackStatus": "UPDATE_COMPLETE", "StackId": "1"}
+    listed |= {"Parameters": [{"ParameterKey": name, "ParameterValue": ""} for name in own]}
+    for others, name, options in (
+        ((), stack["StackName"], None),
+        (({"StackName": "tp"},), "tp", ("--name", "tp")),
+    ):
+        stacks = FakeCloudFormation(other_stacks=[listed | one for one in (stack, *others)])
+        reader = SetupStepReader(stacks, (), {}, lambda *_: None, 0)
+        is_done, text, added = reader._find_stack()
+        assert is_done is False
+        assert text.startswith(f"The stack {name} has neither")
+        assert text.endswith(said) is (options is None)
+        assert (added and added[:2]) == options
+    alone = FakeCloudFormation(other_stacks=[listed | stack])
+    reader = SetupStepReader(alone, (), {}, lambda *_: None, 0)
+    assert reader._read_step("stack", reader._find_stack, ("setup", "stack")).commands == ()
