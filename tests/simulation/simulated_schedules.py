@@ -35,18 +35,20 @@ GRACE_NS = 15 * MINUTE_NS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARN = "arn:aws:ecs:eu-central-1:123456789012:"
 _QUIET_NS = 4 * HOUR_NS
+# What runs more often than each half an hour ends after so long: each look judges it.
+_FREQUENT_NS = 30 * 24 * HOUR_NS
 # Time is left for a quarter of an hour in which ECS does not answer, before the due time is too old
 # to be judged.
 _LATEST_NS = 35 * MINUTE_NS
 # How often each fate befalls a run of a schedule with at most a run an hour; the others are started
 # in time.
 _FATES = {
-    "missed": 0.006,
-    "late": 0.004,
+    "missed": 0.012,
+    "late": 0.008,
     "retried": 0.02,
-    "overlapped": 0.01,
-    "refused": 0.003,
-    "partly missed": 0.01,
+    "overlapped": 0.02,
+    "refused": 0.006,
+    "partly missed": 0.02,
 }
 _EXPRESSIONS = (
     (
@@ -229,6 +231,8 @@ def _simulated(
     elif change == 1:
         starts_ns, ends_ns = min(middle_ns, end_ns - 90 * 24 * HOUR_NS), end_ns - 20 * 24 * HOUR_NS
     is_frequent = "0/15" in expression or "0/5" in expression or "20 minutes" in expression
+    if is_frequent and kind == "schedule":
+        ends_ns = begin_ns + _FREQUENT_NS
     schedule = Schedule(
         kind=kind,
         name=f"{name}{number}",
