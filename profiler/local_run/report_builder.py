@@ -191,7 +191,8 @@ class ReportBuilder(Struct, eq=False):
                 choose_memory_peak(memory),
                 observed.usage,
                 command,
-                finished_ns=finished_wall_ns,
+                # The samples' clock is not set during the run.
+                finished_ns=self._sampler.started.started_wall_ns + duration_ns,
                 counts_hidden=prepared.own_cgroup.counts_memory,
                 marked_bytes=marked_bytes,
                 throttling_limit_bytes=prepared.cgroups.throttling_limit_bytes(),
