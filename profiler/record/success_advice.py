@@ -6,6 +6,7 @@ from typing import Final
 
 from profiler.record.container_clients import container_client
 from profiler.record.fact_list import LargestWait, largest_wait
+from profiler.record.measured import AtLeast
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import Metrics, Record
 from profiler.record.task_needs import least_time_factor
@@ -31,7 +32,8 @@ def memory_advice(metrics: Metrics) -> str:
     if peak_mb is None or not size_mb or not is_near_limit(peak_mb, size_mb):
         return ""
     if peak_mb < size_mb:
-        left = f"only {format_memory(size_mb - peak_mb)} of"
+        word = "at most" if isinstance(metrics.memory_peak, AtLeast) else "only"
+        left = f"{word} {format_memory(size_mb - peak_mb)} of"
     else:
         left = "no"
     return f"{left} memory was left: with a little more data it would be killed."

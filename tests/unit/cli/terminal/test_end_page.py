@@ -465,6 +465,10 @@ def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
             {"max_memory_used_mb": 4000},
             "only 96 MB of memory was left: with a little more data it would be killed.",
         ),
+        (
+            {"max_memory_used_mb": 4000, "memory_peak_source": "sampled"},
+            "at most 96 MB of memory was left: with a little more data it would be killed.",
+        ),
         (SATURATED, f"{SATURATION}: with 4 vCPU it would take 0.6 to 1× as long."),
         (
             SATURATED | {"max_pids": 2},
