@@ -84,6 +84,13 @@ class LogTarget(Struct, frozen=True, kw_only=True):
     region: str | None = None
 
 
+def is_billed_by_size(launch_type: str | None) -> bool:
+    """Whether AWS bills a task by its own size and time, as on Fargate, and not the instance on
+    which it is. A task of an unknown launch type counts as Fargate's.
+    """
+    return launch_type in (FARGATE, None)
+
+
 def task_id(arn: str | None) -> str:
     """Return the last part of a task's ARN: ``task/CLUSTER/ID``, in old accounts ``task/ID``."""
     return (arn or "unknown").rsplit("/", 1)[-1]

@@ -31,7 +31,7 @@ from profiler.cli.terminal.page_parts import (
 from profiler.cli.terminal.run_curves import CPU, MEMORY, run_curves, use_style
 from profiler.cli.terminal.show_comparison import comparison_parts
 from profiler.cli.terminal.time_bar import time_parts
-from profiler.core.ecs_terms import SHORT_ID_LENGTH
+from profiler.core.ecs_terms import SHORT_ID_LENGTH, is_billed_by_size
 from profiler.core.optional_math import known
 from profiler.core.text import words_if_known
 from profiler.core.timestamps import local_time, parse_ns, with_local_times
@@ -212,7 +212,8 @@ def _cost_text(record: Record, text: str) -> str:
     if not text:
         return ""
     billed_ms = record.metrics.billed_duration_ms
-    text += words_if_known(" for {} billed", known(format_duration, billed_ms))
+    if is_billed_by_size(record.launch_type):
+        text += words_if_known(" for {} billed", known(format_duration, billed_ms))
     if (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE) and not is_on_spot(record.cost):
         text += f", {ON_DEMAND_PRICE}"
     return text

@@ -360,12 +360,13 @@ def _run_summary_text(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
     story = story_of(notice.record, notice.outcome)
     cpu, memory = value_formats.cpu_and_memory_words(story)
+    name_of_cost, cost = value_formats.billed_or_cost(notice)
     advice = advice_after(notice)
     reasons = advice.reasons[:1]
     sentences = [
         _sentence_if_value("Job: {}.", story.first_text_named("job")),
         _run_times_sentence(notice),
-        _sentence_if_value("Billed: {}.", value_formats.billed_words(notice)),
+        _sentence_if_value(f"{name_of_cost}: {{}}.", cost),
         _sentence_if_value("CPU: {}.", cpu),
         _sentence_if_value("Memory: {}.", memory),
         story.first_sentence_named("killed"),

@@ -262,7 +262,7 @@ def _last_log_line_text(notice: EndedRun) -> str:
 def _value_fields_of_run(notice: EndedRun) -> JsonObject | None:
     named = (
         ("Duration", known(format_duration, notice.duration_ms)),
-        ("Billed", value_formats.billed_words(notice)),
+        value_formats.billed_or_cost(notice),
         ("Exit code", known(describe_exit_code, notice.outcome.exit_code)),
         ("Started", notice.task.started_at),
         ("Created", None if notice.has_started else notice.task.created_at),

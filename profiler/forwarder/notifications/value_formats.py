@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from profiler.core.ecs_terms import is_billed_by_size
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import words_if_known
 from profiler.forwarder.ended_run import EndedRun
@@ -67,10 +68,15 @@ def _cpu_words(cpu: CpuUse) -> str:
     return usage_words(cpu.percent.avg, cpu.percent.max, size=size)
 
 
-def billed_words(notice: EndedRun) -> str:
-    """The billed duration and the cost, empty where unknown."""
+def billed_or_cost(notice: EndedRun) -> tuple[str, str]:
+    """A name, and the billed duration and the cost, or the cost alone of a task that is not billed
+    itself; empty where unknown.
+    """
+    cost = cost_text(notice.cost)
+    if not is_billed_by_size(notice.record.launch_type):
+        return "Cost", cost
     duration = known(format_duration, notice.metrics.billed_duration_ms)
-    return ", ".join(filter(None, (duration, cost_text(notice.cost))))
+    return "Billed", ", ".join(filter(None, (duration, cost)))
 
 
 def numbers_source_sentence(notice: EndedRun, story: Story) -> str:

@@ -204,6 +204,10 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "           it sees 8 CPUs and may use 2: set the number of workers.",
     ),
     "price": (etl(cost=LISTED), "  cost     $0.0082 for 20m 01s billed, on-demand price"),
+    "on an instance, which is billed in place of the task": (
+        etl(launch_type="MANAGED_INSTANCES", cost=Cost(usd=0.009, price_basis="mine")),
+        "  cost     $0.0090",
+    ),
     "Spot": (
         etl(cost=cost_on_provider("FARGATE_SPOT", LISTED)),
         "  cost     ≥ $0.0025 (Spot) for 20m 01s billed",

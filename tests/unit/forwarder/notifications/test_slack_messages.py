@@ -80,6 +80,19 @@ def urls(sent: SlackMessage) -> dict[str, str]:
     return {element["action_id"]: element["url"] for element in elements}
 
 
+@pytest.mark.parametrize("launch_type", ["EC2", "EXTERNAL", "MANAGED_INSTANCES"])
+def test_a_task_on_an_instance_is_not_billed(launch_type: str) -> None:
+    """AWS bills the instance; the task has a cost by a price of the settings."""
+    priced = recorded(NOTICE, launch_type=launch_type)
+    for notice, fields in (
+        (priced, ["*Cost*\n$0.012"]),
+        (recorded(priced, cost=model.UNKNOWN_COST), []),
+    ):
+        sent = texts(slack_message_of(notice, kibana_url=KIBANA).blocks)
+        assert [text for text in sent if text.startswith(("*Billed*", "*Cost*"))] == fields
+        assert "Billed" not in ended_run_detail(notice, kibana_url=None).text
+
+
 def test_the_message_of_a_success_has_the_usage() -> None:
     sent = slack_message_of(NOTICE, kibana_url=KIBANA)
     assert sent.text == "✅ Success after 2h 13m · etl_daily:7, exit code 0"
