@@ -79,7 +79,6 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.forwarder.night_period import NightPeriod
     from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns
     from profiler.record.batch_detail import JobDetail
-    from profiler.record.batch_job import BatchJob
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
     from profiler.schedules.schedule_model import ReadTasks, Schedule
 
@@ -150,7 +149,8 @@ def task_stopped(event: Mapping[str, Any], context: LambdaContext) -> Mapping[st
         return asdict(TaskStoppedResult())
     configure_library_logging()
     if task.batch is not NO_JOB and function_settings.read_batch_jobs(os.environ):
-        task = replace(task, batch=_named_job(task.batch))
+        # With its name and its definition, which ECS does not know.
+        task = replace(task, batch=_job_reader().with_batch_names(task.batch))
     if task.unusable:
         names = ", ".join(task.unusable)
         _warn(f"The event of task {task.id} has values that cannot be used: {names}.")
@@ -202,11 +202,6 @@ def _submit_again(context: LambdaContext, job: "JobDetail") -> MemoryRetry | Non
         warn=_warn,
     )
     return retries.retry_killed_job(job)
-
-
-def _named_job(job: "BatchJob") -> "BatchJob":
-    """The job of a task with its name and its definition, which ECS does not know."""
-    return _job_reader().with_batch_names(job)
 
 
 class _InvocationAccount:

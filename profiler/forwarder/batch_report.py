@@ -26,12 +26,7 @@ from profiler.forwarder.line_kinds import (
 )
 from profiler.forwarder.run_event import CONTAINER_ID, OWN_STREAM, LogStreamClaim
 from profiler.forwarder.stopped_task_reads import PAGE_LINES, MissingStreamError, StreamLine
-from profiler.record.line_trust import (
-    CONFIRMING_VOUCHERS,
-    TrustedGroups,
-    Voucher,
-    claim_of,
-)
+from profiler.record.line_trust import TrustedGroups, claim_of
 from profiler.record.record_model import CHECKPOINT, UNKNOWN_COST, Cost, Report
 from profiler.record.stopped_task import StoppedTask
 
@@ -356,39 +351,28 @@ class ReportFinder(Struct):
         self, stream: LogTarget, lines: Iterable[StreamLine]
     ) -> Iterator[ReportLine]:
         """The reports and checkpoints of the task's containers in lines of a stream."""
-        for line in lines:
-            report = decode_report_line(line.text)
-            if not isinstance(report, Report):
-                continue
-            voucher = self._voucher_for_report(report, stream, line.timestamp_ms)
-            if voucher in CONFIRMING_VOUCHERS:
-                yield ReportLine(report, line.text)
-            elif voucher:
-                claim = LogStreamClaim(voucher=voucher, stream=stream.stream)
-                yield ReportLine(report, line.text, claim=claim)
-
-    def _voucher_for_report(
-        self, report: Report, stream: LogTarget, timestamp_ms: int
-    ) -> Voucher | None:
-        """What vouches for a report in a log stream that the task's definition names; None: the
-        report does not count.
-        """
-        if report.record.task_id != self.task.id:
-            return None
-        claim = claim_of(report)
         # The task's definition may give the monitor another name than usual.
         monitor = self.containers.monitor or MONITOR_NAME
         trust = self.trusted_groups.trust_in_stream(
             self.task.account_id, stream.group, stream.stream, monitor=monitor
         )
-        verdict = trust.judge_line(claim, timestamp_ms)
-        if verdict.awaits_container_id_check:
-            # ECS's event names the container that has this id.
-            speakers = (report.record.container.name, monitor)
-            ids = (one.runtime_id for one in self.task.containers if one.name in speakers)
-            if stream.stream not in ids:
-                return None
-        return verdict.voucher
+        for line in lines:
+            report = decode_report_line(line.text)
+            if not isinstance(report, Report) or report.record.task_id != self.task.id:
+                continue
+            said = claim_of(report)
+            verdict = trust.judge_line(said, line.timestamp_ms)
+            if verdict.awaits_container_id_check:
+                # ECS's event names the container that has this id.
+                speakers = (report.record.container.name, monitor)
+                ids = (one.runtime_id for one in self.task.containers if one.name in speakers)
+                if stream.stream not in ids:
+                    continue
+            if verdict.is_confirmed:
+                yield ReportLine(report, line.text)
+            elif verdict.voucher:
+                claim = LogStreamClaim(voucher=verdict.voucher, stream=stream.stream)
+                yield ReportLine(report, line.text, claim=claim)
 
     def _read_pages(
         self, stream: LogTarget, most: int, *, again: bool = True
