@@ -77,9 +77,7 @@ def run_of(
     runs = runs_of_witnesses(event, reported)
     return EndedRun(
         task=task,
-        run=runs.by_both,
-        alone=runs.by_event,
-        reported=runs.by_report,
+        runs=runs,
         container=container,
         report_line=report_line,
         **more,
@@ -103,11 +101,7 @@ def end_of(notice: EndedRun) -> EventEnd:
 
 def changed(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with other parts, merged again."""
-    parts = {
-        name: value
-        for name, value in asdict(notice).items()
-        if name not in ("run", "alone", "reported")
-    }
+    parts = {name: value for name, value in asdict(notice).items() if name != "runs"}
     parts["end"] = end_of(notice)
     return run_of(**(parts | changes))
 

@@ -15,10 +15,10 @@ from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.merged_run import (
     MergedRun,
-    runs_of_witnesses,
+    WitnessedRuns,
     with_unknown_fields_from,
 )
-from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim, seen_report
+from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.event_end import failures_of_others
 from profiler.record.measured import Number
@@ -85,16 +85,12 @@ def retry_or_reason(
 class EndedTask(Struct, frozen=True, kw_only=True):
     """One stopped task: its event, its report, and the run that both make.
 
-    ``alone``: the run as the event alone shows it. ``reported``: as its final report alone shows
-    it, in the account of the task.
     ``container``, ``log`` and ``labels`` are the batch container's, None where unknown.
     ``others``: the runs of the other containers that the monitor reports on, by the event alone.
     """
 
     task: StoppedTask
-    run: MergedRun
-    alone: MergedRun
-    reported: MergedRun | None = None
+    runs: WitnessedRuns
     container: str | None = None
     others: tuple[MergedRun, ...] = ()
     monitor: str = MONITOR_NAME
@@ -102,6 +98,11 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     report_log: LogTarget | None = None  # the log stream that it is from
     log: LogTarget | None = None
     labels: Mapping[str, str] = {}
+
+    @property
+    def run(self) -> MergedRun:
+        """The run that the event and the report make."""
+        return self.runs.by_both
 
     @property
     def family(self) -> str:
@@ -189,24 +190,16 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         line = self.report_line
         if line is None or line.claim.is_own or self.run.is_confirmed:
             return self
-        return replace(self, run=self.alone, reported=None, report_line=None, report_log=None)
-
-    def with_log_words(self, gpu_memory_error: str | None) -> "EndedTask":
-        """The task merged with a line of the batch's log on a lack of GPU memory."""
-        run = self.run
-        if not gpu_memory_error or run.event is None:
-            return self
-        event = replace(run.event, gpu_memory_error=gpu_memory_error)
-        reported = None if run.report is None else seen_report(run.report, self.claim, event)
-        runs = runs_of_witnesses(event, reported)
-        return replace(self, run=runs.by_both, alone=runs.by_event)
+        by_event = self.runs.by_event
+        runs = WitnessedRuns(by_both=by_event, by_event=by_event)
+        return replace(self, runs=runs, report_line=None, report_log=None)
 
     def console_links(self, kibana_url: str | None) -> RunLinks:
         """The addresses of the run, as in its document; its log is the definition's without a
         report.
         """
         links = links_of_run(self.run, kibana_url)
-        return with_unknown_fields_from(links, links_of_run(self.alone, kibana_url))
+        return with_unknown_fields_from(links, links_of_run(self.runs.by_event, kibana_url))
 
 
 class EndedRun(EndedTask, frozen=True, kw_only=True):

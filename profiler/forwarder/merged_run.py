@@ -23,13 +23,11 @@ from profiler.forwarder.run_event import (
 )
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.gpu_memory_texts import with_gpu_memory_error
-from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     ABSENT_PARTS,
     CHECKPOINT,
     UNKNOWN_COST,
-    UNKNOWN_SIZE,
     Cost,
     Metrics,
     Record,
@@ -49,24 +47,32 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 class MergedRun(Struct, frozen=True, kw_only=True):
     """One run of one container, merged by :func:`merge_report_and_event`.
 
-    ``claim``: the report's log stream. ``began_at`` names the index of its document. ``started_at``
-    and ``finished_at`` are the record's, ``written_at`` is the report's time: values of the
-    record's texts, within the task's life. ``is_complete``: the numbers are a report's, which cover
-    the whole run. ``is_confirmed``: the event agrees with the report; None until there is an event,
-    False if the report's log stream does not name its task.
+    ``reported``: the report or checkpoint that counts. ``began_at`` names the index of its
+    document. ``started_at`` and ``finished_at`` are the record's, ``written_at`` is the report's
+    time: values of the record's texts, within the task's life. ``is_complete``: the numbers are a
+    report's, which cover the whole run. ``is_confirmed``: the event agrees with the report; None
+    until there is an event, False if the report's log stream does not name its task.
     """
 
     record: Record
     outcome: Outcome
-    report: Report | None
+    reported: SeenReport | None
     event: RunEvent | None
-    claim: LogStreamClaim
     began_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
     written_at: datetime | None
     is_complete: bool
     is_confirmed: bool | None
+
+    @property
+    def report(self) -> Report | None:
+        return None if self.reported is None else self.reported.report
+
+    @property
+    def claim(self) -> LogStreamClaim:
+        """The report's log stream."""
+        return OWN_STREAM if self.reported is None else self.reported.claim
 
     @property
     def report_account(self) -> str | None:
@@ -127,6 +133,17 @@ class WitnessedRuns(Struct, frozen=True, kw_only=True):
     by_event: MergedRun
     by_report: MergedRun | None = None
 
+    def with_log_words(self, gpu_memory_error: str) -> "WitnessedRuns":
+        """The runs with a line of the batch's log on a lack of GPU memory, which is a word of the
+        event.
+        """
+        event = self.by_event.event
+        if event is None:
+            return self
+        event = replace(event, gpu_memory_error=gpu_memory_error)
+        again = _runs_with_event(self.by_both.reported, event)
+        return replace(again, by_report=self.by_report)
+
 
 def runs_of_witnesses(
     event: RunEvent, reported: SeenReport | None = None, *, task_cost: Cost = UNKNOWN_COST
@@ -136,21 +153,25 @@ def runs_of_witnesses(
     ``reported``: with the event's verdict. ``task_cost``: if the report of another container has
     it.
     """
-    by_event = run_of_event(event)
-    if reported is None:
-        return WitnessedRuns(by_both=by_event, by_event=by_event)
-    if reported.report.type == CHECKPOINT:
-        return WitnessedRuns(by_both=_judged(_by_both(reported, event)), by_event=by_event)
+    if reported is None or reported.report.type == CHECKPOINT:
+        return _runs_with_event(reported, event)
     record = reported.report.record
-    whole = reported
-    if task_cost != UNKNOWN_COST:
-        whole = _with_record(reported, replace(record, cost=task_cost))
     in_account = _with_record(reported, replace(record, account_id=event.account_id))
-    return WitnessedRuns(
-        by_both=_judged(_by_both(whole, event)),
-        by_event=by_event,
-        by_report=_judged(_by_report(in_account)),
-    )
+    if task_cost != UNKNOWN_COST:
+        reported = _with_record(reported, replace(record, cost=task_cost))
+    of_report = _by_report(in_account)
+    runs = _runs_with_event(reported, event)
+    return replace(runs, by_report=_judged(of_report))
+
+
+def _runs_with_event(reported: SeenReport | None, event: RunEvent) -> WitnessedRuns:
+    """The runs of which the event speaks: with the report, and alone."""
+    alone = both = _by_event(event)
+    if reported is not None:
+        both = _by_both(reported, event)
+    by_event = _judged(alone)
+    by_both = by_event if both is alone else _judged(both)
+    return WitnessedRuns(by_both=by_both, by_event=by_event)
 
 
 def _with_record(reported: SeenReport, record: Record) -> SeenReport:
@@ -215,24 +236,21 @@ def merge_report_and_event(
 
 
 class _UnjudgedRun(Struct, frozen=True, kw_only=True):
-    """A run as its witnesses show it, before it is asked how it ended.
-
-    ``reported``: the record by which the monitor judges the end.
-    """
+    """A run as its witnesses show it, before it is asked how it ended."""
 
     seen: RunAsSeen
-    report: Report | None = None
-    reported: Record | None = None
+    reported: SeenReport | None = None
     event: RunEvent | None = None
-    claim: LogStreamClaim = OWN_STREAM
     is_confirmed: bool | None
 
 
 def _judged(run: _UnjudgedRun) -> MergedRun:
     """The run with how it ended, by the monitor's words and by ECS's."""
     record = run.seen.record
+    report = None if run.reported is None else run.reported.report
+    judging = None if report is None else _with_log_words(report.record, run.event)
     outcome = outcome_of(
-        run.reported,
+        judging,
         NO_EVENT if run.event is None else run.event.combined_end,
         container=record.container.name,
         is_confirmed=run.is_confirmed is True,
@@ -242,14 +260,13 @@ def _judged(run: _UnjudgedRun) -> MergedRun:
     return MergedRun(
         record=record,
         outcome=outcome,
-        report=run.report,
+        reported=run.reported,
         event=run.event,
-        claim=run.claim,
         began_at=run.seen.began_at,
         started_at=run.seen.started_at,
         finished_at=run.seen.finished_at,
         written_at=run.seen.written_at,
-        is_complete=run.report is not None and run.report.type != CHECKPOINT,
+        is_complete=report is not None and report.type != CHECKPOINT,
         is_confirmed=run.is_confirmed,
     )
 
@@ -258,9 +275,7 @@ def _by_report(reported: SeenReport) -> _UnjudgedRun:
     """The run as a report alone shows it."""
     return _UnjudgedRun(
         seen=reported.seen,
-        report=reported.report,
-        reported=reported.report.record,
-        claim=reported.claim,
+        reported=reported,
         is_confirmed=None if reported.claim.is_own else False,
     )
 
@@ -280,25 +295,20 @@ def _by_both(reported: SeenReport, event: RunEvent) -> _UnjudgedRun:
     """
     if reported.verdict == "refuted":
         return _by_event(event)
-    report = reported.report
     seen = reported.seen
-    if report.type != CHECKPOINT:
+    if reported.report.type != CHECKPOINT:
         seen = _with_times_within_task(seen, event)
-    elif not event.is_from_document:
-        seen = _checkpoint_until_task_end(seen, event.alone)
     return _UnjudgedRun(
         seen=replace(seen, record=_record_with_event(seen.record, event)),
-        report=report,
-        reported=_with_log_words(report.record, event),
+        reported=reported,
         event=event,
-        claim=reported.claim,
         is_confirmed=reported.verdict == "confirmed",
     )
 
 
-def _with_log_words(record: Record, event: RunEvent) -> Record:
+def _with_log_words(record: Record, event: RunEvent | None) -> Record:
     """The record with what the batch's log says of a lack of GPU memory."""
-    error = event.gpu_memory_error
+    error = None if event is None else event.gpu_memory_error
     return record if error is None else with_gpu_memory_error(record, error)
 
 
@@ -326,28 +336,6 @@ def _with_times_within_task(seen: RunAsSeen, event: RunEvent) -> RunAsSeen:
         started_at=started_at,
         finished_at=finished_at,
         written_at=moment_within_task(seen.written_at, event),
-    )
-
-
-def _checkpoint_until_task_end(seen: RunAsSeen, alone: RunAsSeen) -> RunAsSeen:
-    """What a checkpoint says, with the start and the end of the task's event."""
-    of_event = alone.record
-    record = with_whole_duration(seen.record, of_event.metrics.duration_ms)
-    record = replace(
-        record,
-        started_at=of_event.started_at or record.started_at,
-        finished_at=of_event.finished_at,
-        log_group=of_event.log_group or record.log_group,
-        log_stream=of_event.log_stream or record.log_stream,
-        log_region=of_event.log_region or record.log_region,
-        task_size=record.task_size if of_event.task_size == UNKNOWN_SIZE else of_event.task_size,
-    )
-    return replace(
-        seen,
-        record=record,
-        began_at=alone.began_at,
-        started_at=alone.started_at or seen.started_at,
-        finished_at=alone.finished_at,
     )
 
 

@@ -3,11 +3,11 @@ the numbers of its report or checkpoint.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import MAX_RUN_LENGTH
 from profiler.core.index_names import IndexNames
@@ -52,7 +52,20 @@ def report_document(
     if report.type == CHECKPOINT:
         document = _checkpoint_document(report, line, settings)
         return document if isinstance(document, InvalidReport) else with_claim(document, claim)
-    return _document_of_final_report(run_of_report(report, claim), report, line, settings)
+    run = run_of_report(report, claim)
+    if run.written_at is None:
+        return _invalid_time_report(report)
+    place = index_and_document_id(run, settings.indices, run.written_at)
+    if place is None or is_id_too_long(place.id):
+        return TOO_LONG
+    return ReportDocument(
+        index=place.index,
+        id=place.id,
+        searched=place.searched,
+        fields=run_fields(run, line, settings.kibana_url),
+        report=KeptReport(text=line, account_id=report.record.account_id),
+        kibana_url=settings.kibana_url,
+    )
 
 
 def with_claim(document: Document, claim: LogStreamClaim) -> Document | InvalidReport:
@@ -85,14 +98,16 @@ class _SeenByEvent(Struct, frozen=True, kw_only=True):
     """A run of which the event speaks.
 
     ``initial``, and the ``text`` of its checkpoint: the whole document, if there is none yet.
-    ``reported_cost``: the cost in the document of its report; empty without one.
+    ``numbers``: the run as its final report alone shows it, whose line is ``line``; None without a
+    valid one. ``is_indexed``: the report has its document already.
     """
 
     run: MergedRun
-    place: DocumentPlace
     initial: MergedRun
     text: str | None = None
-    reported_cost: Mapping[str, object] = {}
+    numbers: MergedRun | None = None
+    line: str = ""
+    is_indexed: bool = False
 
 
 def event_documents(
@@ -104,35 +119,69 @@ def event_documents(
     ``retry``: the task that was started again, or that this one is the retry of.
     """
     event = ended.run.event
-    line = ended.report_line
     if not ended.container or event is None:
         return ()
     event = replace(event, retry_of=retry.retry_of, retried_as=retry.retried_as)
     run = replace(ended.run, event=event)
-    alone = replace(ended.alone, event=event)
+    alone = replace(ended.runs.by_event, event=event)
     moment = alone.finished_at or event.created_at or alone.started_at or alone.began_at
     moment = moment or run.written_at
-    numbers = _final_report_document(ended, settings)
-    if numbers is None or ended.is_indexed:
-        written: tuple[Document, ...] = ()
-        place = index_and_document_id(alone, settings.indices, None if ended.is_indexed else moment)
-    else:
-        written = (numbers,)
-        place = index_and_document_id(ended.reported or alone, settings.indices, moment)
-    if place is None or moment is None:
+    if moment is None:
         return ()
-    of_batch = _SeenByEvent(run=run, place=place, initial=alone)
-    if numbers is not None:
-        of_batch = replace(of_batch, reported_cost=mapping_or_empty(numbers.fields.get("cost")))
-    elif line is not None and not line.is_final:
-        of_batch = replace(of_batch, initial=run, text=line.text)
-    others = [
-        _SeenByEvent(run=other, place=place, initial=other)
-        for other in ended.others
-        if (place := index_and_document_id(other, settings.indices, moment)) is not None
-    ]
-    runs = [of_batch, *others]
-    return (*written, *[_document_of_event(seen, settings, moment) for seen in runs])
+    runs = [_batch_seen_by_event(ended, run, alone)]
+    runs += [_SeenByEvent(run=other, initial=other) for other in ended.others]
+    documents: list[Document] = []
+    for seen in runs:
+        documents += _documents_of_run(seen, settings, moment)
+    return tuple(documents)
+
+
+def _batch_seen_by_event(ended: EndedTask, run: MergedRun, alone: MergedRun) -> _SeenByEvent:
+    """The batch's run by both witnesses, and by the event alone, with what a retry adds."""
+    line = ended.report_line
+    numbers = ended.runs.by_report
+    if line is not None and not line.is_final:
+        return _SeenByEvent(run=run, initial=run, text=line.text)
+    if line is None or numbers is None or numbers.written_at is None:
+        return _SeenByEvent(run=run, initial=alone, is_indexed=ended.is_indexed)
+    return _SeenByEvent(
+        run=run, initial=alone, numbers=numbers, line=line.text, is_indexed=ended.is_indexed
+    )
+
+
+def _documents_of_run(
+    seen: _SeenByEvent, settings: ForwarderSettings, moment: datetime
+) -> Iterator[Document]:
+    """The document of its final report, if one is to be written, and what the event says of the
+    run, in the same document; nothing without any time.
+
+    ``moment``: its time if its end is not known.
+    """
+    numbers = seen.numbers
+    shown_by = seen.initial if numbers is None or seen.is_indexed else numbers
+    place = index_and_document_id(shown_by, settings.indices, None if seen.is_indexed else moment)
+    if place is None:
+        return
+    reported_cost: Mapping[str, object] = {}
+    if numbers is not None and not is_id_too_long(place.id):
+        fields = run_fields(numbers, seen.line, settings.kibana_url)
+        reported_cost = mapping_or_empty(fields.get("cost"))
+        if not seen.is_indexed:
+            yield ReportDocument(
+                **asdict(place),
+                fields=fields,
+                report=KeptReport(text=seen.line, account_id=numbers.report_account),
+                kibana_url=settings.kibana_url,
+                is_of_event=True,
+            )
+    event = seen.run.event or RunEvent()
+    yield EventDocument(
+        **asdict(place),
+        upsert=run_fields(seen.initial, seen.text, settings.kibana_url, moment=moment),
+        fields=own_event_fields(seen.run, event, reported_cost),
+        event=EventWithTaskId(event=event, task_id=seen.run.record.task_id),
+        kibana_url=settings.kibana_url,
+    )
 
 
 def index_and_document_id(
@@ -149,54 +198,6 @@ def index_and_document_id(
         index=indices.index_name("reports", run.began_at),
         id=run_document_id(record.task_id, record.container.name),
         searched=None if ended is None else indices.names_for_runs(ended),
-    )
-
-
-def _final_report_document(ended: EndedTask, settings: ForwarderSettings) -> ReportDocument | None:
-    """The document of the final report; None without one, or if it is invalid."""
-    run, line = ended.reported, ended.report_line
-    if run is None or run.report is None or line is None:
-        return None
-    document = _document_of_final_report(run, run.report, line.text, settings)
-    return None if isinstance(document, InvalidReport) else replace(document, is_of_event=True)
-
-
-def _document_of_final_report(
-    run: MergedRun, report: Report, line: str, settings: ForwarderSettings
-) -> ReportDocument | InvalidReport:
-    """The document of the final report that alone shows the run."""
-    if run.written_at is None:
-        return _invalid_time_report(report)
-    place = index_and_document_id(run, settings.indices, run.written_at)
-    if place is None or is_id_too_long(place.id):
-        return TOO_LONG
-    return ReportDocument(
-        index=place.index,
-        id=place.id,
-        searched=place.searched,
-        fields=run_fields(run, line, settings.kibana_url),
-        report=KeptReport(text=line, account_id=report.record.account_id),
-        kibana_url=settings.kibana_url,
-    )
-
-
-def _document_of_event(
-    seen: _SeenByEvent, settings: ForwarderSettings, moment: datetime
-) -> EventDocument:
-    """What the event of a run says, in a document that a report may have written.
-
-    ``moment``: its time if its end is not known.
-    """
-    run = seen.run
-    event = run.event or RunEvent()
-    return EventDocument(
-        index=seen.place.index,
-        id=seen.place.id,
-        searched=seen.place.searched,
-        upsert=run_fields(seen.initial, seen.text, settings.kibana_url, moment=moment),
-        fields=own_event_fields(run, event, seen.reported_cost),
-        event=EventWithTaskId(event=event, task_id=run.record.task_id),
-        kibana_url=settings.kibana_url,
     )
 
 

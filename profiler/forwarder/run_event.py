@@ -19,10 +19,9 @@ from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
 from profiler.record.batch_job import NO_JOB, BatchJob, batch_job_of_document
 from profiler.record.event_end import cause_with_job_end, written_event_end
+from profiler.record.last_checkpoint import record_of_checkpoint, record_until_end
 from profiler.record.record_model import (
     CHECKPOINT,
-    NO_INTERVAL,
-    UNKNOWN_COST,
     UNKNOWN_SIZE,
     Container,
     Metrics,
@@ -198,7 +197,9 @@ class SeenReport(Struct, frozen=True, kw_only=True):
 def seen_report(
     report: Report, claim: LogStreamClaim = OWN_STREAM, event: RunEvent | None = None
 ) -> SeenReport:
-    """The run as the report shows it; a checkpoint, without what is only known at the end."""
+    """The run as the report shows it; a checkpoint, without what is only known at the end, and
+    until the end that the event says.
+    """
     record = report.record
     verdict = None
     if event is not None:
@@ -209,10 +210,13 @@ def seen_report(
     began_at = subtract_ms(started_at, record.metrics.init_duration_ms) or written_at
     if report.type == CHECKPOINT:
         written_at = None
-        metrics = replace(record.metrics, billed_duration_ms=None)
-        record = replace(
-            record, cost=UNKNOWN_COST, interval=NO_INTERVAL, exit_code=None, metrics=metrics
-        )
+        record = record_of_checkpoint(record)
+        if event is not None and not event.is_from_document:
+            alone = event.alone
+            record = record_until_end(record, alone.record)
+            began_at = alone.began_at
+            started_at = alone.started_at or started_at
+            finished_at = alone.finished_at
     seen = RunAsSeen(
         record=record,
         began_at=began_at,

@@ -167,7 +167,9 @@ class TaskStoppedHandler(Struct, frozen=True):
         if found.outcome.status == "failure":
             # No line is read for it.
             lines = reports.last_lines_already_read(found.log, SEARCHED_LINES)
-            found = found.with_log_words(gpu_memory_error_line(lines))
+            error = gpu_memory_error_line(lines)
+            if error is not None:
+                found = replace(found, runs=found.runs.with_log_words(error))
         ended = found.without_unconfirmed_report
         indexed = False
         comparison = NO_COMPARISON
@@ -274,9 +276,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         runs = runs_of_witnesses(event, reported, task_cost=cost)
         return EndedTask(
             task=task,
-            run=runs.by_both,
-            alone=runs.by_event,
-            reported=runs.by_report,
+            runs=runs,
             others=tuple(map(run_of_event, events)),
             container=containers.batch,
             monitor=monitor.name,
