@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from shlex import quote
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -44,9 +44,12 @@ _STACK_SET = re.compile(r"StackSet-(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{
 class StackOwner(Struct, frozen=True, kw_only=True):
     """What a stack is changed with, in words: ``what`` it is, and ``where`` to change it."""
 
-    what: str
-    where: str
-    repair: str
+    what: str = ""
+    where: str = ""
+    repair: str = ""
+
+
+NO_OWNER: Final = StackOwner()
 
 
 class ForwarderStack(Struct, frozen=True, kw_only=True):
@@ -79,8 +82,13 @@ class ForwarderStack(Struct, frozen=True, kw_only=True):
         return "failed"
 
     @property
-    def owner(self) -> StackOwner | None:
-        """What the stack is changed with; None: it is changed by itself."""
+    def is_owned(self) -> bool:
+        """Whether the stack is changed with something else alone."""
+        return self.owner != NO_OWNER
+
+    @property
+    def owner(self) -> StackOwner:
+        """What the stack is changed with; NO_OWNER: it is changed by itself."""
         if self.outer_name is not None:
             return StackOwner(
                 what=f"a part of the stack {self.outer_name}",
@@ -88,8 +96,8 @@ class ForwarderStack(Struct, frozen=True, kw_only=True):
                 repair=f"repair the stack {self.outer_name}, of which it is a part",
             )
         instance = _STACK_SET.fullmatch(self.name)
-        if instance is None:
-            return None
+        if not instance:
+            return NO_OWNER
         stack_set = f"the StackSet {instance[1]}"
         where = f"with {stack_set}, in the account that administers it"
         return StackOwner(
@@ -255,7 +263,7 @@ def check_is_own_stack(state: ForwarderStack) -> None:
     """
     if state.is_foreign:
         raise TaskProfilerError(foreign_sentence(state))
-    if state.owner is not None:
+    if state.is_owned:
         raise TaskProfilerError(
             f"The stack {state.name} is {state.owner.what}, and is neither changed nor deleted "
             f"without it: do that {state.owner.where}, or give another name with --name."
@@ -273,7 +281,7 @@ def change_obstacle(state: ForwarderStack) -> str | None:
         )
     if state.possible_action != "failed":
         return None
-    if state.owner is not None:
+    if state.is_owned:
         return f"The stack {state.name} cannot be updated ({state.status}): {state.owner.repair}."
     if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"):
         words = ("setup", "stack", "--name", state.name, "--delete")

@@ -91,10 +91,10 @@ class Story(Struct, frozen=True, kw_only=True):
     @property
     def advice(self) -> list[StoryRow]:
         """What to do about a run that succeeded, the most useful first, without its size."""
-        names: tuple[RowName, ...] = ("memory advice", "GPU advice", "time advice")
-        if self.usage.gpus.idle:
-            names = ("GPU advice", "memory advice", "time advice")
-        return [row for name in names for row in self.rows_named(name)]
+        by_memory = self.rows_named("memory advice")
+        on_gpus = self.rows_named("GPU advice")
+        first = [*on_gpus, *by_memory] if self.usage.gpus.idle else [*by_memory, *on_gpus]
+        return [*first, *self.rows_named("time advice")]
 
     def rows_named(self, *names: RowName) -> list[StoryRow]:
         """The rows of these names that the run has."""

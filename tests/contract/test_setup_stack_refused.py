@@ -227,7 +227,7 @@ def test_a_stack_that_no_stack_set_names_is_changed(name: str, zip_file: str) ->
     world = World(VALUES)
     assert world.cloudformation.stack is not None
     world.cloudformation.stack["StackName"] = name
-    assert read_forwarder(world.open, name).owner is None
+    assert not read_forwarder(world.open, name).is_owned
     assert tried(deployed, NthCallFails(world.open), zip_file) == (0, "")
 
 

@@ -56,7 +56,7 @@ _SOURCE = "past runs"
 def _update_advice(stack: ForwarderStack) -> str:
     """What puts right whatever of a stack is not as its template."""
     parameters = "docs/commands.md describes its parameters."
-    if stack.owner is not None:
+    if stack.is_owned:
         return f"Update the stack {stack.owner.where}; {parameters}"
     command = command_line("setup", "stack", *stack.name_options)
     return f"Update the stack with {command}; {parameters}"

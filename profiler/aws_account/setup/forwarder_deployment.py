@@ -269,7 +269,7 @@ class ForwarderDeployment(Struct, frozen=True):
             "cloudformation:DescribeStacks",
         ):
             for other in other_forwarders(self.open_client, self.request.name):
-                if other.owner is None:
+                if not other.is_owned:
                     remedy = f"to change it instead, add --name {other.name}."
                 else:
                     remedy = f"it is {other.owner.what}, so change it there."

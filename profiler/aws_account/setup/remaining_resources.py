@@ -23,20 +23,22 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.text import first_names
 
-_FILES = ("forwarder-*.zip", "template-*.yaml")  # what `setup stack` uploads
+# What `setup stack` uploads.
+_OWN_FILES = ("--exclude", "*", "--include", "forwarder-*.zip", "--include", "template-*.yaml")
 _SECRET_ARN = re.compile(r"arn:[^:]+:secretsmanager:[^:]*:\d*:secret:(.+)")
 # Secrets Manager appends it to the name in an ARN.
 _RANDOM_END = re.compile(r"-[A-Za-z0-9]{6}")
 
 
 class OtherUsers(Struct, frozen=True, kw_only=True):
-    """The other forwarders of the account and Region; ``stacks`` None: they are not known."""
+    """The other forwarders of the account and Region, if they are known."""
 
-    stacks: tuple[ForwarderStack, ...] | None
+    stacks: tuple[ForwarderStack, ...] = ()
+    are_known: bool = True
 
     def clause_of_users(self, is_user: Callable[[ForwarderStack], bool]) -> str:
         """Who uses something, too, or may do so, as the end of its name; empty: nobody."""
-        if self.stacks is None:
+        if not self.are_known:
             return ", which another forwarder may use"
         names = [stack.name for stack in self.stacks if is_user(stack)]
         if not names:
@@ -55,7 +57,7 @@ def read_other_users(
         return OtherUsers(stacks=other_forwarders(open_client, name))
     except TaskProfilerError as error:
         warn(f"Who else uses what stays is unknown. {error}")
-        return OtherUsers(stacks=None)
+        return OtherUsers(are_known=False)
 
 
 def remaining_resource_lines(
@@ -99,8 +101,8 @@ def _code_lines(state: ForwarderStack, others: OtherUsers) -> Iterator[str]:
     if users:
         yield f"code and templates in {folder}{users}"
         return
-    filters = ("--exclude", "*", *(word for file in _FILES for word in ("--include", file)))
-    command = aws_command_line("s3", "rm", "--recursive", folder, *filters, region=state.region)
+    words = ("s3", "rm", "--recursive", folder, *_OWN_FILES)
+    command = aws_command_line(*words, region=state.region)
     yield f"code and templates: {command}"
 
 
@@ -122,11 +124,11 @@ def _has_secret(stack: ForwarderStack, name: str) -> bool:
 
 def _is_secret(value: str, name: str) -> bool:
     """Whether a secret's name or ARN is of the secret of this name."""
-    arn = _SECRET_ARN.fullmatch(value)
-    if arn is None:
+    in_arn = _SECRET_ARN.fullmatch(value)
+    if not in_arn:
         return value == name
-    rest = arn[1].removeprefix(name)
-    return arn[1].startswith(name) and (not rest or _RANDOM_END.fullmatch(rest) is not None)
+    has_random_end = _RANDOM_END.fullmatch(in_arn[1], len(name))
+    return in_arn[1] == name or (in_arn[1].startswith(name) and bool(has_random_end))
 
 
 def _index_lines(state: ForwarderStack, others: OtherUsers) -> Iterator[str]:

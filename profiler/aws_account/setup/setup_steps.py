@@ -5,7 +5,6 @@ each.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -28,9 +27,6 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
-# Whether a step is done, the evidence from AWS, and the options that its commands need in addition;
-# None: no command of ours does it.
-_Found: TypeAlias = tuple[bool | None, str, tuple[str, ...] | None]
 _IN_LOG_GROUPS = (
     "Past runs are in the log groups of the tasks: history, recommend and report read them with "
     "--cluster NAME or --from logs:GLOB."
@@ -46,6 +42,17 @@ class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
     is_done: bool | None
     text: str
     commands: tuple[tuple[str, ...], ...]
+
+
+class _Found(Struct, frozen=True):
+    """The evidence from AWS, whether a step is done by it, and the options that the step's commands
+    need in addition. ``is_left``: it is done elsewhere, and by none of our commands.
+    """
+
+    text: str
+    is_done: bool | None = False
+    options: tuple[str, ...] = ()
+    is_left: bool = False
 
 
 class SetupStepReader(Struct):
@@ -88,57 +95,54 @@ class SetupStepReader(Struct):
 
         def find_monitors() -> _Found:
             if problem:
-                return None, problem, ()
+                return _Found(problem, is_done=None)
             return self._find_monitors(clusters)
 
         yield self._read_step("monitors", find_monitors, add)
         checks = [("doctor", *option) for option in options]
-        yield self._read_step(
-            "check", lambda: (None, "It looks at every family when it runs.", ()), *checks
-        )
+        looks_later = _Found("It looks at every family when it runs.", is_done=None)
+        yield self._read_step("check", lambda: looks_later, *checks)
 
     def _read_step(
         self, name: str, look: Callable[[], _Found], *commands: tuple[str, ...]
     ) -> SetupStep:
         try:
-            is_done, text, options = look()
+            found = look()
         except TaskProfilerError as error:
-            is_done, text, options = None, str(error), ()
+            found = _Found(str(error), is_done=None)
         aws: list[str] = []
         for option, value in self.aws_options.items():
             if value:
                 aws += (f"--{option}", value)
-        whole = tuple(
-            ("task-profiler", *words, *options, *aws) for words in commands if options is not None
-        )
-        return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
+        left = () if found.is_left else commands
+        whole = tuple(("task-profiler", *words, *found.options, *aws) for words in left)
+        return SetupStep(name=name, is_done=found.is_done, text=found.text, commands=whole)
 
     def _find_image(self) -> _Found:
         repository = ImageRepository(self.open_client("ecr"), MONITOR_REPOSITORY)
         uri = repository.read_uri()
         if not uri:
-            return (
-                False,
-                f"There is no ECR repository {MONITOR_REPOSITORY} in {repository.region}.",
-                (),
-            )
+            text = f"There is no ECR repository {MONITOR_REPOSITORY} in {repository.region}."
+            return _Found(text)
         if not repository.has_tag(__version__):
-            return False, f"The ECR repository {MONITOR_REPOSITORY} has no image {__version__}.", ()
-        return True, f"{uri}:{__version__} is in ECR.", ()
+            text = f"The ECR repository {MONITOR_REPOSITORY} has no image {__version__}."
+            return _Found(text)
+        return _Found(f"{uri}:{__version__} is in ECR.", is_done=True)
 
     def _find_stack(self) -> _Found:
         state = read_forwarder(self.open_client, FORWARDER_STACK)
         others: tuple[ForwarderStack, ...] = ()
         if state.possible_action == "absent":
             others = known_other_forwarders(self.open_client, FORWARDER_STACK)
-        state = min(others, key=lambda other: other.owner is not None, default=state)
+        state = min(others, key=lambda other: other.is_owned, default=state)
         self.hints = tuple(export_lines(state.parameters))
         if state.possible_action != "absent" and not self.hints:
             self.hints = (_IN_LOG_GROUPS,)
-        is_done, text, options = _look_at_stack(state)
-        if is_done or state.owner is None or options is None:
-            return is_done, text, options
-        return is_done, f"{text} It is {state.owner.what}: change it {state.owner.where}.", None
+        found = _look_at_stack(state)
+        if found.is_done or found.is_left or not state.is_owned:
+            return found
+        text = f"{found.text} It is {state.owner.what}: change it {state.owner.where}."
+        return _Found(text, found.is_done, is_left=True)
 
     def _find_monitors(self, clusters: tuple[str, ...]) -> _Found:
         problems: list[str] = []
@@ -185,11 +189,8 @@ class SetupStepReader(Struct):
             is_done = None
         else:
             is_done = True
-        return (
-            is_done,
-            " ".join([text, *problems]),
-            ("--update-schedules",) if counts["pinned"] else (),
-        )
+        options = ("--update-schedules",) if counts["pinned"] else ()
+        return _Found(" ".join([text, *problems]), is_done, options)
 
 
 def _look_at_stack(state: ForwarderStack) -> _Found:
@@ -198,13 +199,13 @@ def _look_at_stack(state: ForwarderStack) -> _Found:
     why_not = change_obstacle(state)
     if state.possible_action == "absent":
         advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
-        return False, f"There is no stack {FORWARDER_STACK}. {advice}", options
+        return _Found(f"There is no stack {FORWARDER_STACK}. {advice}", options=options)
     if why_not:
         is_done = None if state.possible_action == "in progress" else False
-        return is_done, why_not, None if state.owner else options
+        return _Found(why_not, is_done, options, is_left=state.is_owned)
     if state.version not in (None, __version__):
         text = f"The stack {state.name} has the version {state.version}, not {__version__}."
-        return False, text, options
+        return _Found(text, options=options)
     if gap:
-        return False, f"The stack {state.name} {gap}.", options
-    return True, f"The stack {state.name} is deployed ({state.status}).", ()
+        return _Found(f"The stack {state.name} {gap}.", options=options)
+    return _Found(f"The stack {state.name} is deployed ({state.status}).", is_done=True)

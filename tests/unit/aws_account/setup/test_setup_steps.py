@@ -104,12 +104,12 @@ def test_a_forwarder_of_another_name_is_the_accounts_forwarder() -> None:
         ([], "There is no stack task-profiler.", ()),
     ):
         stacks = FakeCloudFormation(other_stacks=[other | {"Parameters": given}])
-        is_done, text, added = SetupStepReader(stacks, (), {}, lambda *_: None, 0)._find_stack()
-        assert not is_done
-        assert text.startswith(said)
-        assert added is not None
-        assert added[: len(options)] == options
-        assert ("--name" in added) is bool(options)
+        found = SetupStepReader(stacks, (), {}, lambda *_: None, 0)._find_stack()
+        assert found.is_done is False
+        assert found.text.startswith(said)
+        assert found.options[: len(options)] == options
+        assert ("--name" in found.options) is bool(options)
+        assert not found.is_left
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,17 @@ def test_a_forwarder_that_setup_stack_does_not_change_has_no_command(
     listed: dict[str, Any] = {"StackStatus": "UPDATE_COMPLETE", "StackId": "1"}
     listed |= {"Parameters": [{"ParameterKey": name, "ParameterValue": ""} for name in own]}
     for others, name, options in (
-        ((), stack["StackName"], None),
+        ((), stack["StackName"], ()),
         (({"StackName": "tp"},), "tp", ("--name", "tp")),
     ):
         stacks = FakeCloudFormation(other_stacks=[listed | one for one in (stack, *others)])
         reader = SetupStepReader(stacks, (), {}, lambda *_: None, 0)
-        is_done, text, added = reader._find_stack()
-        assert is_done is False
-        assert text.startswith(f"The stack {name} has neither")
-        assert text.endswith(said) is (options is None)
-        assert (added and added[:2]) == options
+        found = reader._find_stack()
+        assert found.is_done is False
+        assert found.text.startswith(f"The stack {name} has neither")
+        assert found.text.endswith(said) is (options == ())
+        assert found.options[:2] == options
+        assert found.is_left is (options == ())
     alone = FakeCloudFormation(other_stacks=[listed | stack])
     reader = SetupStepReader(alone, (), {}, lambda *_: None, 0)
     assert reader._read_step("stack", reader._find_stack, ("setup", "stack")).commands == ()
