@@ -7,19 +7,23 @@ import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 import requests
+from msgspec import Struct
 
 import profiler
+from profiler.core.json_fields import mapping_or_empty
 from profiler.search_setup.cluster_requests import Method, ServerResponse
 from profiler.search_setup.search_servers import ClusterServer
 from profiler.search_setup.template_install import install_templates, setup_files
 from tests.command_line import run_here
 from tests.integration.conftest import aws_cli  # noqa: F401  pytest finds the fixture by this name
+from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import search
 from tests.tutorial import (
     FAMILY,
@@ -181,6 +185,70 @@ def test_a_role_without_the_policy_installs_the_templates_and_keeps_the_indices(
         steps = [*install_templates(server, setup_files(), prefix="task", now=now, dry_run=False)]
         assert [step.what for step in steps if not step.done] == refused
         assert sum(step.what.startswith("index template") for step in steps) == 4
+
+
+class StoredPolicies(ClusterServer):
+    """OpenSearch with its index state management, which keeps a policy as a document: the versions,
+    and what is in conflict with them, are the server's own.
+    """
+
+    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
+        if path.startswith("/_plugins/_ism/explain/"):
+            return ServerResponse(status=200, body={})
+        if not path.startswith("/_plugins/_ism/policies/"):
+            return super().request(method, path, body)
+        name, _, versions = path.removeprefix("/_plugins/_ism/policies/").partition("?")
+        operation = "_doc" if versions or method == "GET" else "_create"
+        answer = super().request(method, f"/ism-policies/{operation}/{name}?{versions}", body)
+        told = mapping_or_empty(answer.body)
+        if method == "GET" and answer.is_success:
+            return ServerResponse(status=200, body={**told, **mapping_or_empty(told["_source"])})
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return ServerResponse(status=404, body={"error": {"reason": "Policy not found"}})
+        return answer
+
+
+class MeetsAnother(Struct):
+    """A server at which somebody else installs everything before the request number ``nth``."""
+
+    server: ClusterServer
+    nth: int
+    asked: int = 0
+
+    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
+        self.asked += 1
+        if self.asked == self.nth:
+            _install(self.server)
+        return self.server.request(method, path, body)
+
+
+def _install(server: ClusterServer | MeetsAnother) -> list[str]:
+    """What was not done."""
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+    steps = [*install_templates(server, setup_files(), prefix="task", now=now, dry_run=False)]
+    return [step.what for step in steps if not step.done]
+
+
+@TWO_SERVERS
+def test_of_two_imports_at_once_both_end_as_one_would(search_server: SearchServer) -> None:
+    """Whenever the other one comes."""
+
+    def removed() -> None:
+        search_server.remove_ours()
+        session.delete(f"{search_server.url}/ism-policies", timeout=LIMIT_SECONDS)
+
+    with requests.Session() as session:
+        has_lifecycles = search_server.engine == "opensearch"
+        kind = StoredPolicies if has_lifecycles else ClusterServer
+        server = kind(search_server.url, session)
+        removed()
+        alone = MeetsAnother(server, 0)
+        undone = _install(alone)
+        assert bool(undone) is not has_lifecycles  # this Elasticsearch has no ILM
+        for nth in range(1, alone.asked + 1):
+            removed()
+            assert _install(MeetsAnother(server, nth)) == undone, nth
+        removed()
 
 
 FAMILIES = 101  # one more than AWS lists on a page
