@@ -84,7 +84,7 @@ def _corrected_cost(record: Record, of_report: Mapping[str, object]) -> Fields:
     """
     if not of_report:
         return {}
-    fields = _copied_record_fields(RunView(record))
+    fields = _copied_record_fields(record)
     cost = fields.get("cost", {})
     if cost == of_report:
         return {}
@@ -157,7 +157,7 @@ def record_fields(
     record: Record, dataset: str, moment: datetime, *, is_end: bool = False
 ) -> Fields:
     """The fields of a record, without its line. ``is_end``: the moment is the record's end."""
-    fields = _copied_record_fields(RunView(record))
+    fields = _copied_record_fields(record)
     timed = fields.pop("event", {})
     event = {
         "kind": "metric",
@@ -174,17 +174,17 @@ def event_outcome(status: str) -> str:
     return status if status in {"success", "failure"} else "unknown"
 
 
-def _copied_record_fields(run: RunView) -> Fields:
+def _copied_record_fields(record: Record) -> Fields:
     """The fields of ``FIELDS`` that a record has.
 
     Those that it has as they are, are read at once: a call for each would take twice as long.
     """
-    record = run.record
     objects: list[Fields] = [{} for _ in _OBJECTS]
     for (number, name), value in zip(_PLACES_READ, _read_at_once(record), strict=True):
         if value is not None:
             objects[number][name] = value
     calculated = _CALCULATED_WITH_DEVICES if _has_devices(record) else _CALCULATED
+    run = RunView(record)
     for number, name, calculate in calculated:
         value = calculate(run)
         if value is not None:

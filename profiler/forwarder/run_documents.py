@@ -163,12 +163,13 @@ def _documents_of_run(
     if place is None:
         return
     reported_cost: Mapping[str, object] = {}
-    if numbers is not None and not is_id_too_long(place.id):
+    if numbers is not None and numbers.written_at is not None and not is_id_too_long(place.id):
+        of_report = replace(place, searched=settings.indices.names_for_runs(numbers.written_at))
         fields = run_fields(numbers, seen.line, settings.kibana_url)
         reported_cost = mapping_or_empty(fields.get("cost"))
         if not seen.is_indexed:
             yield ReportDocument(
-                **asdict(place),
+                **asdict(of_report),
                 fields=fields,
                 report=KeptReport(text=seen.line, account_id=numbers.report_account),
                 kibana_url=settings.kibana_url,

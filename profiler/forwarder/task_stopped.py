@@ -133,6 +133,13 @@ class _TaskByEvent(Struct, frozen=True, kw_only=True):
     size_change: SizeChange = NOT_RESIZED
 
 
+class NoticeSelection(Struct, frozen=True, kw_only=True):
+    """Whether a run has a notice: ``always``, or ``if_unusual``, if it is unlike its family."""
+
+    always: bool
+    if_unusual: bool
+
+
 class TaskStoppedHandler(Struct, frozen=True):
     """Handles stopped tasks."""
 
@@ -152,18 +159,13 @@ class TaskStoppedHandler(Struct, frozen=True):
         found = self._find_report_and_merge(judged, reports, settings, index)
         # First: neither the log nor the GPU decides whether a run that was killed for memory starts
         # again.
-        start = partial(
-            self.account.start_again, found.without_unconfirmed_report, judged.definition
-        )
+        ended = found.without_unconfirmed_report
+        start = partial(self.account.start_again, ended, judged.definition)
         retry = retry_or_reason(start, errors)
-        may_notify = should_notify_of_run(
-            found.without_unconfirmed_report, settings, is_unusual=True
-        )
+        selected = notice_selection(ended, settings)
         log_lines: tuple[str, ...] = ()
-        if may_notify:
-            log_lines = self._failed_container_lines(
-                found.without_unconfirmed_report, settings, reports, judged.containers
-            )
+        if selected.if_unusual:
+            log_lines = self._failed_container_lines(ended, settings, reports, judged.containers)
         if found.outcome.status == "failure":
             # No line is read for it.
             lines = reports.last_lines_already_read(found.log, SEARCHED_LINES)
@@ -182,7 +184,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                     f"Task {task.id} is not indexed: its batch container or all of its times are "
                     "unknown."
                 )
-            if may_notify:
+            if selected.if_unusual:
                 comparison = index.compare_with_family(ended) or NO_COMPARISON
         run = EndedRun(
             **asdict(ended),
@@ -192,8 +194,11 @@ class TaskStoppedHandler(Struct, frozen=True):
             reduced_memory=reduced_memory_sentence(ended, judged.size_change),
         )
         notified: ChannelKind | None = None
-        if should_notify_of_run(run, settings, is_unusual=bool(run.unusual)):
-            notified = self._post_run_notice(run, settings, errors)
+        if selected.always or (selected.if_unusual and run.unusual):
+            is_success = run.outcome.status == "success" and not (
+                settings.unusual_as_failures and run.unusual
+            )
+            notified = post_notice(self.outputs, run, settings, errors, is_success=is_success)
         result = TaskStoppedResult(status=run.outcome.status, indexed=indexed, notified=notified)
         self._print_ended_line(run, result, settings.kibana_url, errors)
         self.outputs.export(run)
@@ -321,14 +326,6 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
             return ()
 
-    def _post_run_notice(
-        self, run: EndedRun, settings: NoticeSettings, errors: _Errors
-    ) -> ChannelKind | None:
-        is_success = run.outcome.status == "success" and not (
-            settings.unusual_as_failures and run.unusual
-        )
-        return post_notice(self.outputs, run, settings, errors, is_success=is_success)
-
     def _print_ended_line(
         self, run: EndedRun, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
     ) -> None:
@@ -348,11 +345,10 @@ def selects_task(settings: NoticeSettings, task: StoppedTask, *, is_success: boo
     return settings.selects(subject, task.family or "unknown")
 
 
-def should_notify_of_run(ended: EndedTask, settings: NoticeSettings, *, is_unusual: bool) -> bool:
-    """Whether the settings select this task for a notice; ``is_unusual``: a success is, or may
-    be, unlike its family.
-    """
-    if selects_task(settings, ended.task, is_success=ended.outcome.status == "success"):
-        return True
-    is_failure = settings.unusual_as_failures and is_unusual
-    return is_failure and selects_task(settings, ended.task, is_success=False)
+def notice_selection(ended: EndedTask, settings: NoticeSettings) -> NoticeSelection:
+    """For which of the run's ends the settings select it for a notice."""
+    always = selects_task(settings, ended.task, is_success=ended.outcome.status == "success")
+    if_unusual = settings.unusual_as_failures and selects_task(
+        settings, ended.task, is_success=False
+    )
+    return NoticeSelection(always=always, if_unusual=always or if_unusual)
