@@ -125,9 +125,21 @@ def test_the_interval_holds_the_change_and_agrees_with_the_verdict(
     assert change.is_seen or present(change.runs_needed) >= 5
     if change.verdict == "too few runs":
         assert present(change.runs_needed) > min(len(a), len(b))
+        assert low <= 100 / 1.05 - 100 or high >= 5, "else a change of 5 % is excluded"
     if change.verdict == "no difference seen":
-        assert present(change.runs_needed) <= max(len(a), len(b)) * 2
         assert high - low < 12
+
+
+def test_an_interval_without_a_change_of_5_percent_is_no_lack_of_runs() -> None:
+    """Although a change of 5 % is more likely seen with more runs."""
+    random = Random(7)
+    changes = [
+        median_change(*([random.gauss(100, 4) for _ in range(20)] for _ in range(2)))
+        for _ in range(12)
+    ]
+    narrow = [one for one in changes if -4.7 < interval(one)[0] <= 0 <= interval(one)[1] < 5]
+    assert {one.verdict for one in narrow} == {"no difference seen"}
+    assert any(present(one.runs_needed) > 20 for one in narrow)
 
 
 @pytest.mark.parametrize(
