@@ -91,7 +91,8 @@ class Number(click.FloatRange):
     name = "number"
 
     def _describe_range(self) -> str:
-        return f"{self.min:g} to {self.max:g}"
+        least, most = (f"{limit:.12g}" for limit in (self.min, self.max))
+        return f"{least} to {most}"
 
     def convert(
         self,

@@ -77,7 +77,8 @@ def _run_option(row: RunOption) -> Decorator:
     elif row.values is not None:
         more["type"] = click.Choice(row.values)
     shown = row.default is not None and not row.metavar.startswith("[")
-    return option(row.names, row.metavar, row.text, default=row.default, show_default=shown, **more)
+    default = f"{row.default:g}s" if isinstance(row.default, float) else row.default
+    return option(row.names, row.metavar, row.text, default=default, show_default=shown, **more)
 
 
 @click.command(

@@ -68,7 +68,7 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     "TIME",
     "Watch the stats for at most this time, up to 10m.",
     type=Quantity("parse_seconds", 0, 600),
-    default=25.0,
+    default="25s",
 )
 @option("--cluster", "NAME", "Check all families of this ECS cluster instead.", type=CLUSTER)
 @option("--queue", "NAME", "Check why the jobs of this queue of AWS Batch do not start instead.")

@@ -124,7 +124,7 @@ def _verdict_on_ratio(ratio: float, low: float, high: float, *, is_enough: bool)
     if high < 1 - _ROUNDING:
         return "less"
     is_narrow = ratio / _SEEN_RATIO <= low and high <= ratio * _SEEN_RATIO
-    excludes_change = 1 / _SEEN_RATIO < low and high < _SEEN_RATIO
+    excludes_change = low > 1 / _SEEN_RATIO and high < _SEEN_RATIO
     if excludes_change or (is_enough and is_narrow):
         return "no difference seen"
     return "too few runs"

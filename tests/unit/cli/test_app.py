@@ -319,6 +319,7 @@ def test_every_help_fits_the_screen(
         assert max(map(len, text.splitlines())) <= 80, usage
         assert words != ("show",) or text.count("\n") <= 50
         assert not re.search(r"\b(INTEGER|FLOAT|TEXT|RANGE)\b", text), usage
+        assert not re.search(r"default:\s+\d+\.0\b|\de\+", text), f"a number of Python: {usage}"
         assert not re.search(r"(…|\.\.\.)$", rest, re.MULTILINE), usage
         assert "/home/someone" not in text, usage
 
