@@ -130,8 +130,9 @@ class LookDivision:
     """
 
     def __init__(
-        self, waits: Iterable[ThreadWait], children: Mapping[int, Collection[int]]
+        self, waits: Collection[ThreadWait], children: Mapping[int, Collection[int]]
     ) -> None:
+        self._waits = waits
         self._children = children
         self._steps = 0
         self._is_cut = False  # the last walk along chains, which may take no more steps
@@ -173,7 +174,7 @@ class LookDivision:
             blocked = _without_timeout_of_woken(blocked)
         if blocked.is_stopped:
             self._stopped[wait] = blocked.wait
-        elif _waits_for_clients(blocked, wait):
+        elif _waits_for_clients(blocked, wait) or self._was_closed_after_end(wait, blocked):
             if _has_ended_by_timeout(blocked, wait):
                 self._firm[wait] = _SLEEP
             else:
@@ -182,6 +183,25 @@ class LookDivision:
             self._handing[wait] = blocked
         else:
             self._firm[wait] = _with_busy_peer(blocked, wait)
+
+    def _was_closed_after_end(self, wait: ThreadWait, blocked: BlockedThread) -> bool:
+        """Whether the thread closed its idle connections after a wait without a limit which another
+        thread of its process may have ended: a loop does so that waited for a thread of its pool,
+        at the end of the program. Nobody knows any more whether something came.
+        """
+        came = wait.came
+        if not came or None not in came or any(came) or wait.over is None:
+            return False
+        if blocked.has_timeout or wait.had_come or blocked.awaits_answer:
+            return False
+        return any(
+            other.process == wait.process
+            and other.thread != wait.thread
+            and other.blocked is not None
+            and not other.blocked.may_be_idle
+            and other.over in (wait.over, wait.over - 1)
+            for other in self._waits
+        )
 
     def share_of_each_wait(self) -> Mapping[Wait, float]:
         """The share of each wait; empty if no thread is blocked, or all that are wait for some of

@@ -26,6 +26,7 @@ from tests.looked_run import (
     LISTENS,
     LOCK,
     NETWORK,
+    POLL,
     SHARED_LOCK,
     SLEEP,
     TIMED_FUTEX,
@@ -399,6 +400,26 @@ class TestHandingOn:
         assert shares(wait(SLEEP, 1), wait(kept, 50, came=(False,))) == {"sleep": 100.0}
         found = shares(wait(DISK, 1, process=2), wait(kept, 50, came=(True,)))
         assert found == {"disk": 100.0}
+
+    def test_who_closes_its_connection_after_another_thread_has_woken_it_waits_for_that(
+        self,
+    ) -> None:
+        """A loop that waited for a thread of its pool, at the end of the program."""
+        closed = partial(wait, IDLE, 50, came=(None,), over=7)
+        for over in (6, 7):
+            sleeper = wait(SLEEP, 1, over=over, thread=2)
+            assert shares(closed(), sleeper) == {"sleep": 100.0}
+            assert shares(closed(had_come=True), sleeper)["network"] > 95
+        for other in (
+            wait(SLEEP, 1, over=8, thread=2),
+            wait(SLEEP, 1, thread=2),
+            wait(SLEEP, 1, over=7, thread=2, process=2),
+        ):
+            assert shares(closed(), other)["network"] > 95
+        owing = replace(IDLE, connections=(replace(CONNECTION, owes=True),))
+        for blocked in (owing, POLL):
+            other = wait(SLEEP, 1, over=7, thread=2)
+            assert shares(wait(blocked, 50, came=(None,), over=7), other)["network"] > 95
 
     def test_a_thread_of_a_pool_waits_for_what_the_thread_that_woke_it_waited_for(self) -> None:
         worker = wait(LOCK, 300, over=7)
