@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NEVER_NS
 
 MAX_LOOKS = 5
@@ -10,6 +11,10 @@ _GOLDEN_RATIO = 0.6180339887498949
 # newest: a rare expensive one, as the first, counts little. A mean that falls faster than it rises
 # would be that of the cheap ones, so that the looks together cost several times their share.
 _PART_OF_NEWEST = 1 / 16
+# If no look has found for so many steps that anything ran, two looks in each step are enough until
+# one does: all of this time, the threads have waited for the same.
+_STILL_STEPS = 10
+_STILL_LOOKS = 2
 
 
 class LookTimes(Struct):
@@ -18,7 +23,8 @@ class LookTimes(Struct):
 
     ``_place`` is the first one's, between 0 and 1. Where there are fewer than five, five peeks in
     each step say in between whether anything could run, if the share has room for these, too. There
-    are only peeks where each look is taken together with another reading.
+    are only peeks where each look is taken together with another reading. ``_still_since_ns``: each
+    look since then has found that nothing ran.
     """
 
     _start_ns: int
@@ -33,6 +39,7 @@ class LookTimes(Struct):
     _peek: int = 0
     _peek_place: float = 0.5
     _has_peeks: bool = False
+    _still_since_ns: int | None = None
 
     @property
     def due_ns(self) -> int:
@@ -67,13 +74,20 @@ class LookTimes(Struct):
         return self._step_ns // self._count
 
     def note_look(
-        self, now_ns: int, cost_ns: int, *, is_enough: bool = False, can_peek: bool = True
+        self,
+        now_ns: int,
+        cost_ns: int,
+        *,
+        is_enough: bool = False,
+        can_peek: bool = True,
+        is_still: bool = False,
     ) -> None:
         """Go on after a look that has cost this CPU time.
 
         ``is_enough``: more than one look in a step would cost too much. ``can_peek``: a peek would
-        say something.
+        say something. ``is_still``: it has found that nothing ran since the look before.
         """
+        self._still_since_ns = first_known(self._still_since_ns, now_ns) if is_still else None
         self._cost_ns = _mean_ns(self._cost_ns, cost_ns)
         self._place = (self._place + _GOLDEN_RATIO) % 1
         self._index += 1
@@ -102,7 +116,11 @@ class LookTimes(Struct):
         share_ns = self._max_share * self._step_ns
         affordable = int(share_ns / max(self._cost_ns, 1.0))
         self._count = 1 if is_enough else min(max(affordable, 1), MAX_LOOKS)
-        is_room = can_peek and not is_enough and self._count < MAX_LOOKS
+        since_ns = first_known(self._still_since_ns, now_ns)
+        is_still = now_ns - since_ns >= _STILL_STEPS * self._step_ns
+        if is_still:
+            self._count = min(self._count, _STILL_LOOKS)
+        is_room = can_peek and not (is_enough or is_still) and self._count < MAX_LOOKS
         self._allow_peeks(share_ns - self._count * self._cost_ns if is_room else 0)
 
     def _allow_peeks(self, left_ns: float) -> None:

@@ -232,6 +232,7 @@ class RunSampler:
             used_ns - began_ns,
             is_enough=share > _MAX_SHARE_WITH_LOOKS,
             can_peek=details.threads.can_peek,
+            is_still=look is not None and look.is_still,
         )
 
     @contextmanager

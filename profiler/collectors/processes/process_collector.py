@@ -455,7 +455,12 @@ class ProcessCollector:
                 read_ns = now_ns + self._wall_offset_ns
                 batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
         used_ns = self._machine.own_cpu_ns() - threads.lookup_cpu_ns
-        looks.note_look(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
+        looks.note_look(
+            now_ns,
+            used_ns - began_ns,
+            can_peek=threads.can_peek,
+            is_still=look is not None and look.is_still,
+        )
 
     def _follow_threads(
         self,

@@ -73,3 +73,8 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     readings: int = 1
     peeks: int = 0
     able_peeks: int = 0
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing has run since the last look, begun or ended, or could be asked."""
+        return not (self.growth or self.seen or self.ended or self.is_behind)

@@ -7,12 +7,12 @@ thread that has not been on a CPU is still blocked in the same call, and not rea
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, zip_longest
 
 from profiler.core.clock import wall_ahead_ns
-from profiler.core.timestamps import NS_PER_MS
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.batch_group import BatchGroup
 from profiler.readers.linux.cpu_pressure import PressureFiles
@@ -63,6 +63,9 @@ _MAX_ASKED = 64
 # were not read, the ones that use this share of a CPU, and then those that ran last, are the
 # likeliest to be able to run.
 _MAX_STATES = 32
+# A thread that has not run for so long is hardly ever found while it waits for a CPU: its state is
+# not read any more. What it waited is counted when it runs.
+_LONG_ASLEEP_NS = 10 * NS_PER_SECOND
 _WORKERS_DIVISOR = 100
 # Without system calls, states are read between looks only of several threads that work.
 _MIN_WORKERS = 2
@@ -174,7 +177,7 @@ class ThreadReader:
         self._workers: dict[FollowedThread, int] = {}  # with their processes, as they ran last
         self._recent: dict[FollowedThread, int] = {}  # the others
         self._able: set[FollowedThread] = set()  # as far as they were asked
-        self._new_waits: dict[FollowedThread, int] = {}  # before this look, with their processes
+        self._new_waits: dict[int, dict[FollowedThread, None]] = {}  # before this look, by process
         self._unread_run_ns = self._later_run_ns = 0
         self._parents: list[ProcessThreads] = []  # those that wait for a child
         self._newest_pid: int | None = None  # when the processes were read last
@@ -701,7 +704,7 @@ class ThreadReader:
         """Close the files of a thread that has ended."""
         del process.threads[thread.thread_id]
         thread.close()
-        self._forget_run(thread)
+        self._forget_run(thread, process.reading.pid)
         self._ended.append(thread.thread_id)
 
     def _read_threads(
@@ -736,7 +739,7 @@ class ThreadReader:
         if run_ns:
             self._is_counting = True
         self._growth.append(grown)
-        self._forget_run(thread)
+        self._forget_run(thread, grown.process)
         if _WORKERS_DIVISOR * run_ns >= grown.span_ns:
             self._workers[thread] = grown.process
             self._peeks.workers_ns += run_ns
@@ -744,13 +747,13 @@ class ThreadReader:
             self._recent[thread] = grown.process
             self._peeks.rest_ns += run_ns
 
-    def _forget_run(self, thread: FollowedThread) -> None:
+    def _forget_run(self, thread: FollowedThread, pid: int) -> None:
         if self._workers.pop(thread, None) is None:
             self._recent.pop(thread, None)
         if self._able:
             self._able.discard(thread)
-        if self._new_waits:
-            self._new_waits.pop(thread, None)
+        if pid in self._new_waits:
+            self._new_waits[pid].pop(thread, None)
 
     def _find_threads(
         self, process: ProcessThreads, now: ReadingNumberAndTime
@@ -789,7 +792,7 @@ class ThreadReader:
         process.folder_file = None
         for thread in process.threads.values():
             thread.close()
-            self._forget_run(thread)
+            self._forget_run(thread, pid)
             self._ended_between.append(thread.thread_id)
 
     def _ask_threads_that_ran(
@@ -878,7 +881,7 @@ class ThreadReader:
             self._able.discard(thread)
             is_known = blocked.is_hidden or blocked.is_stopped or blocked is ENDED
             if not (is_known or is_same_wait):
-                self._new_waits[thread] = process.reading.pid
+                self._new_waits.setdefault(process.reading.pid, {})[thread] = None
         if blocked is ENDED:
             self._ended.append(thread.thread_id)
         else:
@@ -961,27 +964,34 @@ class ThreadReader:
         return pids
 
     def _look_for_frozen(self, budget: LookBudget) -> None:
-        """Look which threads that wait since the last look are in a frozen group of version 2 that
-        is not the one of the first process: the kernel shows them in their calls, as if they
+        """Look which threads that wait since an earlier look are in a frozen group of version 2
+        that is not the one of the first process: the kernel shows them in their calls, as if they
         slept. Waits that are over by now are not looked at, and none a second time.
 
         All threads of a process are frozen together, those in interruptible sleeps at once. So one
-        of these that is not says it of all.
+        of these that is not says it of all, and nobody looks at a process that has just run.
         """
-        unfrozen: set[int] = set()
-        while self._new_waits and budget.allows_threads():
-            thread, pid = self._new_waits.popitem()
-            if thread.is_stale or pid in unfrozen:
-                continue
-            if kernel_function(thread) not in _FROZEN_IN:
-                if thread.blocked is not None and thread.blocked.wait.kind in INTERRUPTIBLE_KINDS:
-                    unfrozen.add(pid)
-                continue
-            if thread.read_state().letter == SLEEP_STATE:
-                thread.blocked, thread.is_postponed = STOPPED, False
-                # It has not run since it was asked, as it does when it is frozen.
-                seen = ThreadSeen(thread.thread_id, pid, STOPPED, is_correction=True)
-                self._seen.append(seen)
+        have_run = {grown.process for grown in self._growth}
+        for pid in [pid for pid in self._new_waits if pid not in have_run]:
+            threads = self._new_waits[pid]
+            while threads and budget.allows_threads():
+                thread, _ = threads.popitem()
+                if thread.is_stale:
+                    continue
+                if kernel_function(thread) in _FROZEN_IN:
+                    self._note_frozen(thread, pid)
+                elif thread.blocked is not None and thread.blocked.wait.kind in INTERRUPTIBLE_KINDS:
+                    threads.clear()
+            if not threads:
+                del self._new_waits[pid]
+
+    def _note_frozen(self, thread: FollowedThread, pid: int) -> None:
+        """Note a thread whose group is frozen, if it sleeps."""
+        if thread.read_state().letter != SLEEP_STATE:
+            return
+        thread.blocked, thread.is_postponed = STOPPED, False
+        # It has not run since it was asked, as it does when it is frozen.
+        self._seen.append(ThreadSeen(thread.thread_id, pid, STOPPED, is_correction=True))
 
     def _look_for_able(self, budget: LookBudget) -> None:
         """Look for threads that can run, though they have not run since they were blocked, or were
@@ -989,7 +999,7 @@ class ThreadReader:
         """
         left = _MAX_STATES
         asked = {seen.thread for seen in self._seen}
-        for thread, pid in chain(reversed(self._workers.items()), reversed(self._recent.items())):
+        for thread, pid in self._threads_that_ran_after(self._at_ns - _LONG_ASLEEP_NS):
             if left == 0 or not budget.allows_threads():
                 return
             before = thread.blocked
@@ -999,6 +1009,13 @@ class ThreadReader:
             if thread.read_state().letter == "R":
                 thread.blocked = None
                 self._seen.append(self._thread_woken_now(thread.thread_id, pid, before))
+
+    def _threads_that_ran_after(self, at_ns: int) -> Iterator[tuple[FollowedThread, int]]:
+        """The threads whose last wait has begun after this, with their processes: those that work,
+        and then the others, the last ones first.
+        """
+        groups = chain(reversed(self._workers.items()), reversed(self._recent.items()))
+        return ((thread, pid) for thread, pid in groups if thread.ran_after_ns >= at_ns)
 
     def _thread_woken_now(
         self, thread_id: int, pid: int, before: BlockedThread | None

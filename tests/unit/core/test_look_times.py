@@ -56,6 +56,20 @@ def test_looks_of_different_costs_keep_their_share_together(expensive: float) ->
     assert 0.0015 < spent / 200 <= 0.003
 
 
+def test_two_in_a_step_are_enough_while_nothing_runs_for_long() -> None:
+    looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    times = []
+    while looks.due_ns < seconds(60):
+        assert not looks.is_peek
+        times.append(looks.due_ns)
+        is_still = seconds(10) <= looks.due_ns < seconds(40)
+        looks.note_look(looks.due_ns, seconds(0.0001), is_still=is_still)
+    counts = [sum(at // seconds(1) == step for at in times) for step in range(60)]
+    assert counts[:21] == [5] * 21
+    assert counts[21:41] == [2] * 20
+    assert counts[41:] == [5] * 19
+
+
 def test_one_in_a_step_where_more_would_cost_too_much() -> None:
     assert len(taken(0.0001, is_enough=True)) == 40
 

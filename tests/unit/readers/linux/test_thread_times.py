@@ -524,6 +524,35 @@ def test_a_thread_that_runs_again_before_the_next_look_is_in_no_frozen_group(
     assert machine.read(process(cpu=2), at=4).waits == {Wait("sleep"): 1}
 
 
+def test_nobody_looks_whether_a_process_that_has_just_run_is_in_a_frozen_group(
+    machine: FakeMachine,
+) -> None:
+    machine.thread(7, run=1)
+    machine.thread(7, 8, run=1)
+    waits_in(machine, "get_signal")
+    (machine.folder / "7" / "task" / "8" / "wchan").write_text("get_signal")
+    machine.read(process(cpu=1, threads=2), at=2)
+    machine.thread(7, 8, run=2)
+    assert STOPPED.wait not in machine.read(process(cpu=2, threads=2), at=4).waits
+    assert STOPPED.wait in machine.read(process(cpu=2, threads=2), at=6).waits
+
+
+@pytest.mark.parametrize(("seconds_later", "is_seen"), [(8, True), (12, False)])
+def test_a_thread_that_has_slept_for_long_is_not_asked_whether_it_can_run(
+    machine: FakeMachine, seconds_later: int, *, is_seen: bool
+) -> None:
+    machine.thread(7, run=1)
+    machine.read(process(cpu=1), at=2)
+    machine.thread(7, run=1.1)
+    machine.clocks[7] = seconds(1.1)
+    assert not machine.look(at=3).look.is_still
+    assert machine.look(at=4).look.is_still
+    machine.thread(7, run=1.1, state="R")
+    look = machine.look(at=3 + seconds_later).look
+    assert ([seen.blocked for seen in look.seen] == [None]) is is_seen
+    assert look.is_still is not is_seen
+
+
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_is_stopped(
     machine: FakeMachine,
 ) -> None:
