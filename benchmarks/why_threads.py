@@ -34,7 +34,7 @@ from profiler.readers.cgroup.group_pressure import open_group_pressure
 from profiler.readers.cgroup.hierarchy import machine_oom_kills
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
-from profiler.readers.linux.sockets import ask_peer_inode, ask_stream_state
+from profiler.readers.linux.sockets import KernelSockets
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.settings import SettingsReader
 
@@ -175,6 +175,7 @@ def typical_ms(ticks: Sequence[float]) -> float:
 def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
     """The collector of the monitor that watches the batch, with or without the thread reader."""
     processes = MachineProcesses(time.monotonic_ns)
+    sockets = KernelSockets()
     access = ProcessAccess(
         begin_tick=processes.mark_out_of_date,
         open_processes=lambda docker_id: ContainerProcesses(docker_id, processes),
@@ -186,8 +187,8 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         open_threads=(
             lambda: ThreadReader(
                 time.thread_time_ns,
-                peer_inode=ask_peer_inode,
-                ask_stream=ask_stream_state,
+                peer_inode=sockets.ask_peer_inode,
+                ask_stream=sockets.ask_stream_state,
                 open_pressure=open_group_pressure,
             )
         )

@@ -350,7 +350,7 @@ class RunSampler:
         from profiler.core.look_times import LookTimes
         from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.cgroup.process_groups import is_frozen
-        from profiler.readers.linux.sockets import ask_peer_inode, ask_stream_state
+        from profiler.readers.linux.sockets import KernelSockets
         from profiler.readers.linux.thread_times import ThreadReader
 
         started_ns = self.started.started_wall_ns
@@ -358,6 +358,7 @@ class RunSampler:
         interval_ns = self._interval_ns
         plan = self.plan
         offset_ns = self.started.wall_ns(0)
+        sockets = KernelSockets()
 
         def new_series() -> SeriesByCommand[Any]:
             return SeriesByCommand(started_ns, interval_ns, plan.series_points, finest_ns=FINEST_NS)
@@ -366,8 +367,9 @@ class RunSampler:
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
             threads=ThreadReader(
                 time.thread_time_ns,
-                peer_inode=ask_peer_inode,
-                ask_stream=ask_stream_state,
+                peer_inode=sockets.ask_peer_inode,
+                ask_stream=sockets.ask_stream_state,
+                close_sockets=sockets.close,
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
             ),

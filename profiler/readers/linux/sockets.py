@@ -8,12 +8,13 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.files import open_or_none
+from profiler.core.files import close_files, open_or_none
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 
 _UNIX_SOCKET = "unix socket"
@@ -46,6 +47,7 @@ _V4_BYTES = 4
 # The messages of sock_diag(7) about Unix sockets, from linux/netlink.h, sock_diag.h and
 # unix_diag.h.
 _NETLINK_SOCK_DIAG = 4
+_AF_UNIX = 1
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
 _SHOW_PEER = 4
@@ -225,22 +227,56 @@ class SocketTable:
         return now_ns + min(now_ns - first_ns, _UNCONNECTED_LASTS_NS)
 
 
-def ask_peer_inode(inode: int) -> int | None:
-    """Ask the kernel for the inode of a Unix socket's peer; None if it does not know it.
-
-    It knows the sockets of this process's network namespace.
+class KernelSockets:
+    """Asks the kernel for the sockets of this process's network namespace (``sock_diag``), over a
+    connection that stays open until :meth:`close`: to open one takes as long as the question. Not
+    thread-safe.
     """
+
+    def __init__(self) -> None:
+        self._connection: int | None = None
+        self._number = 0  # of the last question; each answer has its own
+
+    def ask_peer_inode(self, inode: int) -> int | None:
+        """The inode of a Unix socket's peer; None if the kernel does not know it."""
+        request = _REQUEST.pack(_AF_UNIX, 0, 0, _ANY, inode, _SHOW_PEER, _NO_COOKIE, _NO_COOKIE)
+        return parse_peer_inode(self._ask(request))
+
+    def ask_stream_state(self, inode: int, stream: bytes) -> "TcpStreamState | None":
+        """The state of one TCP connection, by its addresses; None if the kernel does not know it,
+        as one of another network namespace. An inode of 0 is that of any.
+        """
+        request = _INET_REQUEST.pack(stream[0], _STREAM_PROTOCOL, _ASK_INFO, _ANY) + stream[1:]
+        return parse_stream_state(self._ask(request), inode)
+
+    def close(self) -> None:
+        """Close the connection; the next question opens another one."""
+        close_files((self._connection,))
+        self._connection = None
+
+    def _ask(self, request: bytes) -> bytes:
+        """The answer; empty if there is none."""
+        self._number += 1
+        length = _HEADER.size + len(request)
+        header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, self._number, 0)
+        answer = b""
+        with suppress(OSError):
+            if self._connection is None:
+                self._connection = _connect_to_kernel()
+            os.write(self._connection, header + request)
+            answer = os.read(self._connection, _MAX_ANSWER_BYTES)
+        if len(answer) >= _HEADER.size and _HEADER.unpack_from(answer)[3] == self._number:
+            return answer
+        self.close()  # what may be left there is no answer to the next question
+        return b""
+
+
+def _connect_to_kernel() -> int:
+    """The descriptor of a connection that never waits. Raises OSError."""
     import socket  # not for a run whose threads never wait for a connection
 
-    request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ANY, inode, _SHOW_PEER, _NO_COOKIE, _NO_COOKIE)
-    length = _HEADER.size + len(request)
-    header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as connection:
-            connection.send(header + request)
-            return parse_peer_inode(connection.recv(_MAX_ANSWER_BYTES, socket.MSG_DONTWAIT))
-    except OSError:
-        return None
+    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
+    return socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG).detach()
 
 
 def parse_peer_inode(message: bytes) -> int | None:
@@ -265,25 +301,6 @@ class TcpStreamState(Struct, frozen=True, gc=False):
     inode: int = 0
     received_segments: int | None = None
     came_before_ns: int = 0
-
-
-def ask_stream_state(inode: int, stream: bytes) -> TcpStreamState | None:
-    """Ask the kernel for the state of one TCP connection, by its addresses; None if it does not
-    know it, as one of another network namespace. An inode of 0 is that of any.
-    """
-    import socket  # as in ask_peer_inode
-
-    request = _INET_REQUEST.pack(stream[0], _STREAM_PROTOCOL, _ASK_INFO, _ANY) + stream[1:]
-    length = _HEADER.size + len(request)
-    header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as connection:
-            connection.send(header + request)
-            return parse_stream_state(
-                connection.recv(_MAX_ANSWER_BYTES, socket.MSG_DONTWAIT), inode
-            )
-    except OSError:
-        return None
 
 
 def reversed_addresses(stream: bytes) -> bytes | None:

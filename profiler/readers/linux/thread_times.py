@@ -121,7 +121,8 @@ class ThreadReader:
     """Reads the threads of a batch's processes.
 
     ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
-    :class:`~profiler.readers.linux.sockets.SocketTable`. ``open_pressure`` opens the counters of a
+    :class:`~profiler.readers.linux.sockets.SocketTable`, ``close_sockets`` ends what is open for it
+    and ``ask_stream``. ``open_pressure`` opens the counters of a
     process's control group. ``is_frozen``: whether this group is stopped. Not thread-safe.
     """
 
@@ -133,12 +134,14 @@ class ThreadReader:
         *,
         peer_inode: Callable[[int], int | None] = lambda _: None,
         ask_stream: AskStream = lambda _inode, _stream: None,
+        close_sockets: Callable[[], None] = lambda: None,
         open_pressure: Callable[[int], PressureFiles] | None = None,
         is_frozen: Callable[[int], bool] = lambda _: False,
         cpu_clock: CpuClock = process_cpu_ns,
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
+        self._close_sockets = close_sockets
         calls = waiting_calls_of_machine(os.uname().machine if machine is None else machine)
         self._streams = _AskedStreams(ask_stream)
         self._resolver = WaitResolver(
@@ -480,6 +483,7 @@ class ThreadReader:
             self._forget(process)
         self._processes = {}
         self._last_pid.close()
+        self._close_sockets()
         self._group.close()
 
     def _is_calm(self, length_ns: int) -> bool:

@@ -8,6 +8,7 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,11 +24,10 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.shared_links import parse_shared_mappings
 from profiler.readers.linux.sockets import (
+    KernelSockets,
     Socket,
     SocketTable,
     TcpStreamState,
-    ask_peer_inode,
-    ask_stream_state,
     parse_inet,
     parse_peer_inode,
     parse_stream_state,
@@ -592,11 +592,23 @@ def test_neighbours_that_socketpair_did_not_make_are_no_own_wake_up(process: Fak
     assert process.polls([9], 100) == Wait("sleep")
 
 
+def _question_about(inode: int) -> bytes:
+    """A question that nobody has waited for the answer of."""
+    any_number = 0xFFFF_FFFF
+    request = struct.pack("=BBHIIIII", 1, 0, 0, any_number, inode, 4, any_number, any_number)
+    return struct.pack("=IHHII", 16 + len(request), 20, 1, 99, 0) + request
+
+
 def test_the_kernel_knows_the_other_end_of_a_socket_pair() -> None:
     own, other = socket.socketpair()
-    with own, other:
-        assert ask_peer_inode(os.fstat(own.fileno()).st_ino) == os.fstat(other.fileno()).st_ino
-    assert ask_peer_inode(0) is None
+    with own, other, closing(KernelSockets()) as kernel:
+        inode, other_inode = (os.fstat(each.fileno()).st_ino for each in (own, other))
+        for _ in range(2):
+            assert kernel.ask_peer_inode(inode) == other_inode
+            assert kernel.ask_peer_inode(0) is None
+        os.write(present(kernel._connection), _question_about(other_inode))
+        assert kernel.ask_peer_inode(inode) is None, "the answer to an earlier question"
+        assert kernel.ask_peer_inode(inode) == other_inode
 
 
 def _came(resolver: WaitResolver, blocked: BlockedThread) -> tuple[bool | None, ...]:
@@ -621,7 +633,7 @@ def test_the_kernel_knows_what_came_on_a_connection(
     with socket.create_server((address, 0), family=family) as listening:
         own = socket.create_connection(listening.getsockname()[:2])
         other, _ = listening.accept()
-    with own, other:
+    with own, other, closing(KernelSockets()) as kernel:
         other.sendall(b"hello")
         own.recv(5)
         pids = [os.getpid()]
@@ -629,7 +641,7 @@ def test_the_kernel_knows_what_came_on_a_connection(
             waiting_calls_of_machine("x86_64"),
             "/proc",
             lambda: 0,
-            ask_stream=ask_stream_state,
+            ask_stream=kernel.ask_stream_state,
             batch_pids=lambda: pids,
         )
         call = SystemCall(NUMBERS["recvfrom"], (own.fileno(), 0, 0, 0, 0, 0))
@@ -645,9 +657,11 @@ def test_the_kernel_knows_what_came_on_a_connection(
         own.recv(1)
         assert _came(resolver, blocked) == (True,)
         (inode, stream) = (blocked.connections[0].inode, blocked.connections[0].stream)
-        assert ask_stream_state(inode + 1, stream) is None  # another socket's addresses
-    (arrival,) = resolver.read_arrivals(blocked)
-    assert (arrival.came, arrival.is_closed) == (None, True)
+        assert kernel.ask_stream_state(inode + 1, stream) is None  # another socket's addresses
+        own.close()
+        other.close()
+        (arrival,) = resolver.read_arrivals(blocked)
+        assert (arrival.came, arrival.is_closed) == (None, True)
 
 
 @pytest.mark.parametrize("is_here", [True, False])
