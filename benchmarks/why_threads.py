@@ -175,7 +175,6 @@ def typical_ms(ticks: Sequence[float]) -> float:
 def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
     """The collector of the monitor that watches the batch, with or without the thread reader."""
     processes = MachineProcesses(time.monotonic_ns)
-    sockets = KernelSockets()
     access = ProcessAccess(
         begin_tick=processes.mark_out_of_date,
         open_processes=lambda docker_id: ContainerProcesses(docker_id, processes),
@@ -187,8 +186,7 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         open_threads=(
             lambda: ThreadReader(
                 time.thread_time_ns,
-                peer_inode=sockets.ask_peer_inode,
-                ask_stream=sockets.ask_stream_state,
+                sockets=KernelSockets(),
                 open_pressure=open_group_pressure,
             )
         )

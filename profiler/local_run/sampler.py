@@ -358,7 +358,6 @@ class RunSampler:
         interval_ns = self._interval_ns
         plan = self.plan
         offset_ns = self.started.wall_ns(0)
-        sockets = KernelSockets()
 
         def new_series() -> SeriesByCommand[Any]:
             return SeriesByCommand(started_ns, interval_ns, plan.series_points, finest_ns=FINEST_NS)
@@ -367,9 +366,7 @@ class RunSampler:
             processes=ProcessTotals(make_series=new_series if plan.series_points else None),
             threads=ThreadReader(
                 time.thread_time_ns,
-                peer_inode=sockets.ask_peer_inode,
-                ask_stream=sockets.ask_stream_state,
-                close_sockets=sockets.close,
+                sockets=KernelSockets(),
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
             ),

@@ -70,17 +70,6 @@ def process_discovery(
         from profiler.readers.linux.sockets import KernelSockets
         from profiler.readers.linux.thread_times import ThreadReader
 
-        def open_threads() -> ThreadReader:
-            sockets = KernelSockets()
-            return ThreadReader(
-                time.thread_time_ns,
-                peer_inode=sockets.ask_peer_inode,
-                ask_stream=sockets.ask_stream_state,
-                close_sockets=sockets.close,
-                open_pressure=open_group_pressure,
-                is_frozen=is_frozen,
-            )
-
         processes = MachineProcesses(clock.monotonic_ns)
         machine = ProcessAccess(
             begin_tick=processes.mark_out_of_date,
@@ -91,7 +80,12 @@ def process_discovery(
             oom_kills=machine_oom_kills,
             own_cpu_ns=time.thread_time_ns,
             exit_waiter=ProcessExitWaiter(),
-            open_threads=open_threads,
+            open_threads=lambda: ThreadReader(
+                time.thread_time_ns,
+                sockets=KernelSockets(),
+                open_pressure=open_group_pressure,
+                is_frozen=is_frozen,
+            ),
             machine_memory=lambda: memory_of_others() if is_alone() else None,
         )
         show = _argument_formatter(settings.process_arguments)

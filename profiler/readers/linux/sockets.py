@@ -227,7 +227,24 @@ class SocketTable:
         return now_ns + min(now_ns - first_ns, _UNCONNECTED_LASTS_NS)
 
 
-class KernelSockets:
+class UnknownSockets:
+    """Nobody knows anything of a socket."""
+
+    def ask_peer_inode(self, inode: int) -> int | None:  # noqa: ARG002
+        """The inode of a Unix socket's peer; None if it is not known."""
+        return None
+
+    def ask_stream_state(self, inode: int, stream: bytes) -> "TcpStreamState | None":  # noqa: ARG002
+        """The state of one TCP connection, by its addresses; None if it is not known. An inode of 0
+        is that of any.
+        """
+        return None
+
+    def close(self) -> None:
+        """Close what is open for this."""
+
+
+class KernelSockets(UnknownSockets):
     """Asks the kernel for the sockets of this process's network namespace (``sock_diag``), over a
     connection that stays open until :meth:`close`: to open one takes as long as the question. Not
     thread-safe.

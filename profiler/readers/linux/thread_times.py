@@ -35,7 +35,7 @@ from profiler.readers.linux.reading_turns import (
     SkippedReading,
     ThreadTurns,
 )
-from profiler.readers.linux.sockets import TcpStreamState
+from profiler.readers.linux.sockets import TcpStreamState, UnknownSockets
 from profiler.readers.linux.thread_blocked import (
     ENDED,
     ENDED_STATES,
@@ -120,9 +120,8 @@ class _AskedStreams:
 class ThreadReader:
     """Reads the threads of a batch's processes.
 
-    ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
-    :class:`~profiler.readers.linux.sockets.SocketTable`, ``close_sockets`` ends what is open for it
-    and ``ask_stream``. ``open_pressure`` opens the counters of a
+    ``own_cpu_ns`` is the calling thread's CPU time. ``sockets`` say where connections end and what
+    came on them, and are closed with the reader. ``open_pressure`` opens the counters of a
     process's control group. ``is_frozen``: whether this group is stopped. Not thread-safe.
     """
 
@@ -132,23 +131,21 @@ class ThreadReader:
         proc_folder: str = "/proc",
         machine: str | None = None,
         *,
-        peer_inode: Callable[[int], int | None] = lambda _: None,
-        ask_stream: AskStream = lambda _inode, _stream: None,
-        close_sockets: Callable[[], None] = lambda: None,
+        sockets: UnknownSockets | None = None,
         open_pressure: Callable[[int], PressureFiles] | None = None,
         is_frozen: Callable[[int], bool] = lambda _: False,
         cpu_clock: CpuClock = process_cpu_ns,
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
-        self._close_sockets = close_sockets
+        self._sockets = sockets = sockets or UnknownSockets()
         calls = waiting_calls_of_machine(os.uname().machine if machine is None else machine)
-        self._streams = _AskedStreams(ask_stream)
+        self._streams = _AskedStreams(sockets.ask_stream_state)
         self._resolver = WaitResolver(
             calls,
             proc_folder,
             own_cpu_ns,
-            peer_inode=peer_inode,
+            peer_inode=sockets.ask_peer_inode,
             ask_stream=self._streams.ask,
             batch_pids=lambda: self._processes,
             wall_ahead_ns=wall_ahead_ns,
@@ -483,7 +480,7 @@ class ThreadReader:
             self._forget(process)
         self._processes = {}
         self._last_pid.close()
-        self._close_sockets()
+        self._sockets.close()
         self._group.close()
 
     def _is_calm(self, length_ns: int) -> bool:

@@ -19,8 +19,9 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.sockets import TcpStreamState
+from profiler.readers.linux.sockets import TcpStreamState, UnknownSockets
 from profiler.readers.linux.thread_times import ThreadReader
+from profiler.readers.linux.waited_target import AskStream
 from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, BlockedThread, Helpers, Wait
 from profiler.record.activity_model import WaitKind
 from tests import fakes
@@ -56,6 +57,16 @@ class Shown:
         self.shows_work = None in present.values()
 
 
+class _PlayedSockets(UnknownSockets):
+    """Connections that a function knows."""
+
+    def __init__(self, ask: AskStream) -> None:
+        self._ask = ask
+
+    def ask_stream_state(self, inode: int, stream: bytes) -> TcpStreamState | None:
+        return self._ask(inode, stream)
+
+
 class FakeMachine:
     """A folder with threads. Their CPU clock is the sum of what they ran."""
 
@@ -71,7 +82,7 @@ class FakeMachine:
             str(folder),
             machine,
             cpu_clock=lambda pid, _: self.clocks.get(pid),
-            ask_stream=self._ask,
+            sockets=_PlayedSockets(self._ask),
         )
         self._cpu_ns = 0
         self._present: dict[int, BlockedThread | None] = {}
