@@ -182,6 +182,13 @@ _LONG_PROGRAMS = {
         )
     },
     **{
+        f"lock of threads: {shape}, {work}": _long(
+            f"{{python}} -m tests.programs.locks {shape} 12 {work} {{port}}", points=IN_TURNS_POINTS
+        )
+        for shape in ("one_holder", "in_pieces", "in_turns", "chain")
+        for work in ("sleep", "network", "compute")
+    },
+    **{
         f"chain: {name}": _long(f"{{python}} -m tests.programs.chains {name} 12")
         for name in (
             *("proxy", "proxy_by_select", "unix_proxy_by_select", "threads_of_proxy"),
