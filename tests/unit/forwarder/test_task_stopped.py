@@ -36,12 +36,12 @@ from profiler.forwarder.merged_run import merge_report_and_event, runs_of_witnes
 from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim
+from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim, seen_report
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.stopped_task_reads import MissingStreamError, StreamLine
-from profiler.forwarder.task_stopped import TaskStoppedHandler
+from profiler.forwarder.task_stopped import TaskStoppedHandler, notice_selection
 from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import Cost, Distribution
 from profiler.record.stop_causes import outcome_of
@@ -298,6 +298,16 @@ def test_an_event_is_merged_with_its_report_once(
     assert calls == ["runs_of_witnesses", *["outcome_of"] * verdicts]
     assert len(fakes.notices) == len(fakes.exported) == len(fakes.printed) == 1
     assert fakes.exported[0][0].run is fakes.notice.run is fakes.asked_to_retry[0].run
+
+
+def test_a_line_of_the_log_is_judged_with_the_report_that_was_read() -> None:
+    """Two verdicts more: by both witnesses and by the event. The settings are asked once."""
+    failed = report(status="failure", exitCode=1)
+    fakes = StoppedTaskFakes({BATCH_STREAM: [LACK, failed]})
+    with counted_calls(seen_report, outcome_of, notice_selection) as calls:
+        fakes.handle(task(), log_lines=5)
+    assert calls == ["seen_report", *["outcome_of"] * 3, "notice_selection", *["outcome_of"] * 2]
+    assert fakes.notice.outcome.cause == "gpu-oom"
 
 
 def test_a_report_that_names_no_account_is_written_in_the_account_of_its_task() -> None:
