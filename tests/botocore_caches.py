@@ -17,7 +17,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
-from botocore import awsrequest, endpoint, hooks, parsers, regions
+from botocore import awsrequest, endpoint, hooks, parsers, regions, utils
 from botocore.client import ClientCreator
 from botocore.endpoint_provider import EndpointProvider
 from botocore.handlers import BUILTIN_HANDLERS
@@ -68,6 +68,9 @@ def cached_botocore() -> Iterator[None]:
             described(tuple(loader.search_paths), service_name, type_name, api_version)
         ),
         (EventAliaser, "_alias_event_name"): lambda _aliaser, name: alias(aliaser, name),
+        (EventAliaser, "emit"): lambda given, event_name, **event: given._emitter._emit(
+            alias(aliaser, event_name), event
+        ),
         (ClientCreator, "_load_service_model"): model,
         (ClientCreator, "_create_client_class"): client_class,
         (Session, "_register_builtin_handlers"): _registered(),
@@ -76,7 +79,9 @@ def cached_botocore() -> Iterator[None]:
         (hooks, "_PrefixTrie"): _SharedNames,
         (Shape, "MAP_TYPE"): dict,  # the members of a structure, which each answer goes through
         (regions, "EndpointProvider"): _endpoint_provider(),
+        (regions.EndpointRulesetResolver, "construct_endpoint"): _endpoint_of_operation(),
         (endpoint, "get_environ_proxies"): _environ_proxies,
+        (utils, "get_environ_proxies"): _environ_proxies,
         (endpoint, "uuid"): SimpleNamespace(uuid4=_numbered_ids()),
         (awsrequest, "urlencode"): _urlencode,
         (parsers, "DEFAULT_TIMESTAMP_PARSER"): _parse_timestamp,
@@ -209,6 +214,32 @@ def _endpoint_provider() -> Callable[..., Any]:
     return provider
 
 
+def _endpoint_of_operation() -> Callable[..., Any]:
+    """A function that goes through the rules of a service once for all clients with the same
+    settings, where no argument of the operation changes the endpoint. A handler changes that of S3.
+    """
+    construct = regions.EndpointRulesetResolver.construct_endpoint
+    made: dict[Any, Any] = {}
+
+    def endpoint(resolver: Any, operation_model: Any, call_args: Any, request_context: Any) -> Any:
+        service = resolver._service_model.service_name
+        if (
+            service in ("s3", "s3control")
+            or "AccountId" in resolver._param_definitions
+            or operation_model.context_parameters
+            or operation_model.operation_context_parameters
+        ):
+            return construct(resolver, operation_model, call_args, request_context)
+        settings = {**resolver._builtins, **(resolver._client_context or {})}
+        settings.pop(regions.EndpointResolverBuiltins.ACCOUNT_ID, None)  # a function
+        key = (service, operation_model.name, resolver._use_ssl, *settings.items())
+        if key not in made:
+            made[key] = construct(resolver, operation_model, call_args, request_context)
+        return made[key]
+
+    return endpoint
+
+
 _encode = awsrequest.urlencode
 _encoded = lru_cache(maxsize=64)(lambda parameters: _encode(parameters, doseq=True))
 
@@ -233,8 +264,8 @@ def _parse_timestamp(value: Any) -> Any:
 
 
 def _environ_proxies(url: str) -> dict[str, str]:
-    """As botocore's, which goes through the environment three times."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
+    """As botocore's, which goes through the environment three times, and decodes it."""
+    if not any(name.lower().endswith(b"_proxy") for name in os.environb):
         return {}
     proxies: dict[str, str] = get_environ_proxies(url)
     return proxies

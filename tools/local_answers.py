@@ -4,21 +4,26 @@ three times as long.
 
 from collections.abc import Callable, Iterable, Mapping
 from email.message import Message
-from functools import cache
+from functools import cache, lru_cache
 from io import BytesIO
 from typing import IO, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth, get_current_datetime
-from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse, HeadersDict
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.handlers import BUILTIN_HANDLERS
-from botocore.useragent import UserAgentString
 from moto.core.botocore_stubber import MockRawResponse
+from moto.core.models import botocore_stubber
 from msgspec import Struct
 
 
 class LocalHeaders(dict[str, str]):
-    """Headers by their names in lower case. As in http.server's handler, ``get`` takes any case."""
+    """Headers by their names in lower case. As in http.server's handler, a look takes any case."""
+
+    def __contains__(self, name: object) -> bool:  # noqa: D105
+        return super().__contains__(str(name).lower())
+
+    def __getitem__(self, name: str) -> str:  # noqa: D105
+        return super().__getitem__(name.lower())
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401  as Message.get
         return super().get(name.lower(), default)
@@ -50,33 +55,10 @@ def answer_over_sockets(url: str) -> None:
     _answerers.pop(_address(url), None)
 
 
-_add_auth = SigV4Auth.add_auth
-
-
-def add_auth(auth: SigV4Auth, request: AWSRequest) -> None:
-    """As botocore's; without a signature for what a call answers, which verifies none: it looks for
-    the key, the Region and the service.
-    """
-    is_signed = type(auth) is not SigV4Auth  # S3's sums are in its answers
-    if is_signed or auth.credentials is None or _address(request.url) not in _answerers:
-        _add_auth(auth, request)
-        return
-    request.context["timestamp"] = get_current_datetime().strftime(SIGV4_TIMESTAMP)
-    del request.headers["Authorization"]  # of an earlier attempt, if there is one
-    request.headers["Authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={auth.scope(request)}, SignedHeaders=host, Signature="
-    )
-
-
-_rebuild_user_agent = UserAgentString.rebuild_and_replace_user_agent_handler
-
-
-def rebuild_user_agent(agent: UserAgentString, request: AWSRequest, **more: object) -> None:
-    """As botocore's, which writes the features of this call into the header; for what a call
-    answers, the header stays that of the client.
-    """
-    if _address(request.url) not in _answerers:
-        _rebuild_user_agent(agent, request=request, **more)
+def is_answered_here(url: str) -> bool:
+    """Whether a call answers what botocore sends to this URL: one of ours, or moto's decorator."""
+    address = _address(url)
+    return address in _answerers or (botocore_stubber.enabled and ".amazonaws.com" in address)
 
 
 def local_answer(url: str, request: LocalRequest, body: bytes) -> LocalAnswer:
@@ -84,6 +66,7 @@ def local_answer(url: str, request: LocalRequest, body: bytes) -> LocalAnswer:
     return _answerers[_address(url)](request, body)
 
 
+@lru_cache
 def _address(url: str) -> str:
     return urlsplit(url).netloc.replace("localhost", "127.0.0.1")
 
@@ -93,16 +76,25 @@ def _answer_botocore(request: AWSPreparedRequest, **_: object) -> AWSResponse | 
     answer = _answerers.get(_address(request.url))
     if answer is None:
         return None
-    headers = LocalHeaders()
-    for name, value in request.headers.items():
-        headers[name.lower()] = value.decode() if isinstance(value, bytes) else str(value)
+    given = request.headers
+    headers = given if isinstance(given, LocalHeaders) else local_headers(given)
     url = urlsplit(request.url)
     sent = LocalRequest(host=url.netloc, command=request.method, path=_path(url), headers=headers)
     status, answered, content = answer(sent, _body_bytes(request.body))
-    return AWSResponse(request.url, status, HeadersDict(answered), MockRawResponse(content))
+    response = AWSResponse(request.url, status, (), MockRawResponse(content))
+    response.headers = LocalHeaders({name.lower(): value for name, value in answered.items()})
+    return response
 
 
 BUILTIN_HANDLERS.append(("before-send", _answer_botocore))
+
+
+def local_headers(headers: Mapping[str, str | bytes]) -> LocalHeaders:
+    """Headers as botocore has them, by their names in lower case."""
+    return LocalHeaders(
+        (name.lower(), value.decode() if isinstance(value, bytes) else str(value))
+        for name, value in headers.items()
+    )
 
 
 def _path(url: SplitResult) -> str:

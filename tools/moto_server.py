@@ -8,14 +8,17 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import timedelta
 from functools import cache, lru_cache
+from inspect import getfullargspec
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
+from urllib.parse import parse_qsl
 
 import boto3
+import xmltodict  # type: ignore[import-untyped]  # moto depends on it
 import yaml  # type: ignore[import-untyped]  # moto depends on it
-from botocore.auth import SigV4Auth
+from botocore.endpoint import Endpoint
 from botocore.exceptions import ClientError
 from botocore.useragent import UserAgentString
 from moto import backends
@@ -24,6 +27,7 @@ from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.responses import CloudFormationResponse
 from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core import errors, responses
+from moto.core.request import EnvironHeaders
 from moto.core.responses import ActionResult
 from moto.core.serialize import (
     AttributePickerContext,
@@ -48,6 +52,7 @@ from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResp
 from moto.scheduler.exceptions import ValidationException
 from moto.scheduler.models import Schedule, scheduler_backends
 from moto.sqs import models as sqs_models
+from moto.utilities import paginator
 from moto.utilities.utils import get_partition
 from msgspec import Struct
 from werkzeug.datastructures.structures import ImmutableMultiDict, iter_multi_items
@@ -57,12 +62,11 @@ from werkzeug.serving import make_server
 from profiler import __version__
 from profiler.core.aws_clients import service_domain
 from tools.local_answers import (
-    add_auth,
     answer_here,
     answer_over_sockets,
-    rebuild_user_agent,
     wsgi_answerer,
 )
+from tools.unsigned_requests import create_request
 
 # 2026-01-01T00:00:00Z
 _LONG_AGO = 1_767_225_600
@@ -75,14 +79,34 @@ _MODULES = tuple(backends.list_of_moto_modules())
 _method_names = cache(method_names_from_class)
 _underscored = cache(camelcase_to_underscores)
 _errors_of_services = errors.ErrorLookupFactory()
+_validate_name = cache(xmltodict._validate_name)  # noqa: SLF001  of each element of an answer
+_INSPECT = SimpleNamespace(getfullargspec=cache(getfullargspec))  # for each list in pages
 
 
-_FORMS = ("application/x-www-form-urlencoded", "multipart/")
+_FORM = "application/x-www-form-urlencoded"
 _NO_FORM = ImmutableMultiDict[str, Any]()
+
+
+@cache
+def _environ_name(header: str) -> str:
+    """The name of a header in the environment of WSGI."""
+    name = header.upper().replace("-", "_")
+    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
+
+
+class _Headers(EnvironHeaders):
+    """As moto's, which makes the name of a header again for each look."""
+
+    def _get_key(self, key: str) -> str:
+        return str(self.environ[_environ_name(key)])
 
 
 class _Request(BackendRequest):
     """As moto's, with what it asks of each request."""
+
+    def __init__(self, environ: dict[str, Any]) -> None:
+        super().__init__(environ)
+        self.headers = _Headers(environ)
 
     @property
     def raw_url(self) -> str:
@@ -91,6 +115,11 @@ class _Request(BackendRequest):
     def have_read(self, body: bytes) -> None:
         """Its body, which is no form and not compressed."""
         vars(self).update(_cached_data=body, data=body, form=_NO_FORM, files=_NO_FORM)
+
+    def have_read_form(self, body: bytes) -> None:
+        """Its body, the form of a call of IAM or CloudFormation."""
+        form = ImmutableMultiDict(parse_qsl(body.decode(), keep_blank_values=True))
+        vars(self).update(_cached_data=b"", data=b"", form=form, files=_NO_FORM)
 
 
 @cache
@@ -122,9 +151,11 @@ def _without_flask(app: DomainDispatcherApplication) -> Callable[..., Iterable[b
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         service_app: Any = app.get_application(environ)
         request = _Request(environ)
-        has_form = environ["CONTENT_TYPE"].startswith(_FORMS)
-        if not has_form and "HTTP_CONTENT_ENCODING" not in environ:
-            request.have_read(environ["wsgi.input"].getvalue())
+        if "HTTP_CONTENT_ENCODING" not in environ:
+            if environ["CONTENT_TYPE"].startswith(_FORM):
+                request.have_read_form(environ["wsgi.input"].getvalue())
+            elif not environ["CONTENT_TYPE"].startswith("multipart/"):
+                request.have_read(environ["wsgi.input"].getvalue())
         try:
             view = _view(service_app, request.method, request.path)
             answered = view(request, request.raw_url, request.headers)
@@ -316,13 +347,15 @@ def patched_moto() -> Iterator[None]:
         patch.object(responses, "method_names_from_class", _method_names),
         patch.object(responses, "camelcase_to_underscores", _underscored),
         patch.object(sqs_models, "camelcase_to_underscores", _underscored),
+        patch.object(paginator, "inspect", _INSPECT),
+        patch.object(xmltodict, "_validate_name", _validate_name),
         patch.object(errors, "ErrorLookupFactory", lambda: _errors_of_services),
         patch.object(responses, "XFormedAttributePicker", _AttributePicker),
         patch.object(responses, "gen_amzn_requestid_long", _request_id),
         patch.object(responses.BaseResponse, "access_key_regex", _ACCESS_KEY),
         patch.object(DomainDispatcherApplication, "get_backend_for_host", _service_of),
-        patch.object(SigV4Auth, "add_auth", add_auth),
-        patch.object(UserAgentString, "rebuild_and_replace_user_agent_handler", rebuild_user_agent),
+        patch.object(Endpoint, "create_request", create_request),
+        patch.object(UserAgentString, "to_string", lambda _agent: "botocore"),  # nobody reads it
         patch.object(ResponseSerializer, "_serialize_type_structure", _serialize_structure),
     ):
         yield

@@ -2,9 +2,12 @@
 templates.
 """
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+import pytest
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 from botocore.exceptions import ClientError
 
@@ -22,6 +25,14 @@ def _in_s3(aws: FakeAws) -> Any:
     return s3.get_object(Bucket="reports", Key="a b/ü?.json")
 
 
+def _in_iam(aws: FakeAws) -> Any:
+    iam = aws.client("iam")
+    with suppress(ClientError):
+        document = json.dumps({"a b": "ü&=+%/?", "none": ""})
+        iam.create_role(RoleName="jobs", AssumeRolePolicyDocument=document, Description="<ü> & +")
+    return iam.get_role(RoleName="jobs")
+
+
 @each_case(
     "call",
     [
@@ -32,6 +43,9 @@ def _in_s3(aws: FakeAws) -> Any:
         lambda aws: aws.client("sqs").create_queue(QueueName="none"),
         lambda aws: aws.client("scheduler").list_schedules(),
         lambda aws: aws.client("lambda").get_function(FunctionName="none"),
+        lambda aws: aws.client("events").list_rules(),
+        lambda aws: aws.client("cloudformation").describe_stacks(),
+        _in_iam,
         _in_s3,
         lambda aws: aws.client("s3").head_object(Bucket="none", Key="none"),
     ],
@@ -56,6 +70,18 @@ def _told(call: Callable[[FakeAws], Any], aws: FakeAws) -> Any:
         name: text for name, text in metadata["HTTPHeaders"].items() if name not in _OF_A_MOMENT
     }
     return answer, body and body.read(), metadata["HTTPStatusCode"], headers
+
+
+@pytest.mark.parametrize("event", ["request-created", "before-sign"])
+def test_a_handler_that_may_change_a_request_is_still_asked(event: str) -> None:
+    """Requests are made the short way only without one."""
+    with fake_aws() as aws:
+        ecs = aws.client("ecs")
+        ecs.create_cluster(clusterName="jobs")
+        asked: list[str] = []
+        ecs.meta.events.register(f"{event}.ecs", lambda event_name, **_: asked.append(event_name))
+        assert ecs.list_clusters()["clusterArns"]
+        assert asked == [f"{event}.ecs.ListClusters"]
 
 
 def test_a_template_that_moto_changes_is_as_written_the_next_time() -> None:
