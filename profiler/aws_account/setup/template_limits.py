@@ -7,6 +7,7 @@ limits of other services appear minutes later, and the stack is rolled back.
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -61,12 +62,18 @@ def _longest_value_bytes(_template: str, values: Values) -> int:
     return max(len(value.encode()) for value in values.values())
 
 
+@lru_cache(maxsize=1)
+def _functions(template: str) -> tuple[str, ...]:
+    """The parts of the template that are functions."""
+    return tuple(function[0] for function in _FUNCTION.finditer(template))
+
+
 def _variables_bytes(template: str, values: Values) -> int:
     """The size of the variables of the function that has the most."""
     sizes = [0]
-    for function in _FUNCTION.finditer(template):
+    for function in _functions(template):
         size = 0
-        for name, parameter in _VARIABLE.findall(function[0]):
+        for name, parameter in _VARIABLE.findall(function):
             value_bytes = _OTHER_VALUE_BYTES
             if parameter in values:
                 value_bytes = len(values[parameter].encode())
@@ -142,9 +149,9 @@ def check_function_names(template: str, stack: str, values: Values) -> None:
         absent.add("WatchesSchedules")
     if not values["DigestSchedule"]:
         absent.add("SendsDigest")
-    for function in _FUNCTION.finditer(template):
-        condition = _FUNCTION_CONDITION.search(function[0])
-        suffix = _FUNCTION_SUFFIX.search(function[0])
+    for function in _functions(template):
+        condition = _FUNCTION_CONDITION.search(function)
+        suffix = _FUNCTION_SUFFIX.search(function)
         if not suffix or (condition and condition[1] in absent):
             continue
         name = f"{stack}{suffix[1]}"

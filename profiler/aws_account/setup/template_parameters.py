@@ -8,6 +8,7 @@ minutes, are refused.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions
@@ -22,6 +23,8 @@ _CODE = {"CodeBucket": "use --bucket", "CodeKey": "the command sets it"}
 MONITORED_CLUSTER = "InstanceMonitorCluster"
 # The parameter that is true if the log group of this monitor stayed from an earlier one.
 MONITOR_GROUP_EXISTS = "InstanceMonitorLogGroupExists"
+# What is read of a template is kept: a deployment asks a dozen times, of the template as it is and
+# without the subscription.
 _SECTION = re.compile(r"^Parameters:\n(.*?)^\S", re.MULTILINE | re.DOTALL)
 _PARAMETER = re.compile(r"^  (\w+):\n((?:    .+\n|\n)+)", re.MULTILINE)
 _FIELD = re.compile(r"^    (\w+): (.+)$", re.MULTILINE)
@@ -33,7 +36,8 @@ _ONE_GROUP = re.compile(r"^  SubscribesOneGroup: .+\n", re.MULTILINE)
 _ONE_FILTER = "${AWS::StackName}-group"  # the name of the template's filter
 
 
-def parameter_fields(template: str) -> dict[str, dict[str, str]]:
+@lru_cache(maxsize=2)
+def parameter_fields(template: str) -> Mapping[str, Mapping[str, str]]:
     """The template's parameters, each with its fields as they are written."""
     section = _SECTION.search(template)
     if not section:
@@ -41,7 +45,8 @@ def parameter_fields(template: str) -> dict[str, dict[str, str]]:
     return {name: dict(_FIELD.findall(text)) for name, text in _PARAMETER.findall(section[1])}
 
 
-def parameter_defaults(template: str) -> dict[str, str]:
+@lru_cache(maxsize=2)
+def parameter_defaults(template: str) -> Mapping[str, str]:
     """The template's parameters with their defaults, empty where there is none."""
     parameters = parameter_fields(template)
     return {name: fields.get("Default", "").strip('"') for name, fields in parameters.items()}
@@ -55,6 +60,7 @@ def parameter_values(
     return {name: given.get(name, current.get(name, default)) for name, default in defaults.items()}
 
 
+@lru_cache(maxsize=1)
 def without_subscription(template: str) -> str:
     """The template without the subscription of a single group: the command puts the filters.
 
