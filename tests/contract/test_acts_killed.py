@@ -5,6 +5,7 @@ what is left.
 
 from collections.abc import Callable, Iterator
 from datetime import UTC
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,19 +96,27 @@ def shape(account: Account) -> dict[str, Any]:
     return found | {"policies": all_of["policies"], "groups": all_of["groups"]}
 
 
-def done_at_once(
-    proxy: HostileProxy, build: Callable[[Account], Act], folder: Path
-) -> tuple[Built, Outcome, dict[str, Any], list[int]]:
-    """What the act does in an account of its own when nothing happens, what it leaves, and the
-    numbers of its calls that change something.
+Done = tuple[Built, Outcome, dict[str, Any], list[int]]
+DoneAtOnce = Callable[[Callable[[Account], Act]], Done]
+
+
+@pytest.fixture(scope="module", name="done_at_once")
+def _done_at_once(proxy: HostileProxy, tmp_path_factory: pytest.TempPathFactory) -> DoneAtOnce:
+    """What an act does in an account of its own when nothing happens, what it leaves, and the
+    numbers of its calls that change something; once for all tests of the act.
     """
-    proxy.reset()
-    built = Built(proxy, build, folder / "account")
-    whole = Outcome(built)
-    assert whole.code == 0, whole.said
-    writes = writes_of(proxy, len(whole.operations))
-    assert writes
-    return built, whole, shape(built.account), writes
+
+    @cache
+    def done(build: Callable[[Account], Act]) -> Done:
+        proxy.reset()
+        built = Built(proxy, build, tmp_path_factory.mktemp("act") / "account")
+        whole = Outcome(built)
+        assert whole.code == 0, whole.said
+        writes = writes_of(proxy, len(whole.operations))
+        assert writes
+        return built, whole, shape(built.account), writes
+
+    return done
 
 
 def act(built: Built) -> Any:
@@ -120,10 +129,14 @@ def act(built: Built) -> Any:
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
-    proxy: HostileProxy, build: Callable[[Account], Act], *, is_after: bool, tmp_path: Path
+    proxy: HostileProxy,
+    build: Callable[[Account], Act],
+    done_at_once: DoneAtOnce,
+    *,
+    is_after: bool,
 ) -> None:
     """SIGKILL before AWS has carried a write out, and after it."""
-    built, _, wanted, writes = done_at_once(proxy, build, tmp_path)
+    built, _, wanted, writes = done_at_once(build)
     for nth in writes:
         proxy.reset()
         proxy.at_call, proxy.is_after = proxy.die, is_after
@@ -154,12 +167,12 @@ def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
 def test_a_throttled_call_is_waited_out_and_an_endless_one_is_said(
     proxy: HostileProxy,
     build: Callable[[Account], Act],
-    tmp_path: Path,
+    done_at_once: DoneAtOnce,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each call once, and all from each write on: the same command does the rest."""
     monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _seconds: None)
-    built, whole, wanted, writes = done_at_once(proxy, build, tmp_path)
+    built, whole, wanted, writes = done_at_once(build)
     count = len(whole.operations)
     proxy.reset()
     proxy.throttled_from = range(1, 2 * count, 2)
@@ -190,12 +203,16 @@ def check_startable_unproxied(built: Built) -> None:
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_two_people_at_once_leave_what_one_would(
-    proxy: HostileProxy, build: Callable[[Account], Act], *, is_after: bool, tmp_path: Path
+    proxy: HostileProxy,
+    build: Callable[[Account], Act],
+    done_at_once: DoneAtOnce,
+    *,
+    is_after: bool,
 ) -> None:
     """The second one gives the same command while the first one's write is on its way, or has
     arrived, and between its plan and its act.
     """
-    built, whole, wanted, writes = done_at_once(proxy, build, tmp_path)
+    built, whole, wanted, writes = done_at_once(build)
     first = whole.operations.index("DescribeTaskDefinition") + 1
     for nth in (first, writes[0] - 1, *writes):
         proxy.reset()
