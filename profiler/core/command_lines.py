@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from profiler.core.ecs_terms import compute_environment_of
+from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.optional_math import first_known, known, known_members
 from profiler.core.text import on_one_line
 
@@ -64,6 +65,12 @@ def container_insights_command(cluster: str, region: str | None = None) -> str:
         return aws_command_line(*words, "--settings", setting, region=region)
     words = ("batch", "update-compute-environment", "--compute-environment", environment)
     return aws_command_line(*words, "--ecs-settings", "containerInsights=ENABLED", region=region)
+
+
+def template_command(address: str, prefix: str) -> str:
+    """The command that installs the index templates of a prefix into a search cluster."""
+    words = ("kibana", "import", "--elasticsearch", address)
+    return command_line(*words, *(() if prefix == DEFAULT_PREFIX else ("--prefix", prefix)))
 
 
 def command_line(

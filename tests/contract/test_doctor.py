@@ -235,6 +235,10 @@ def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) 
             "lacks the index templates task-checkpoints, task-notices, task-reports"
             in found["templates"][0]["text"]
         )
+        install = f"Install them: task-profiler kibana import --elasticsearch {cluster.url}"
+        assert found["templates"][0]["advice"] == f"{install}."
+        _, found = deployment.doctor("--from", f"{cluster.url}/batch/")
+        assert found["templates"][0]["advice"] == f"{install} --prefix batch."
         cluster.templates = [name.replace("task-", "batch-") for name in setup_files().templates]
         code, found = deployment.doctor("--from", f"{cluster.url}/batch")
         assert code == 0

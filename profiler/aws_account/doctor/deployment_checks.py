@@ -27,8 +27,9 @@ from profiler.aws_account.registered_definitions import glob_prefix, read_items
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.setup.group_filters import GroupFilters
 from profiler.core.clock import Clock
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.command_lines import aws_command_line, command_line, template_command
 from profiler.core.errors import TaskProfilerError
+from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.text import split_names
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.units import format_count
@@ -393,10 +394,10 @@ class _DeploymentChecks(Struct):
                 "The search cluster rejected documents, or runs were not exported: about "
                 f"{messages} in {name}."
             )
-            advice = (
-                "Read `reason` in a message. Often, index templates are missing: "
-                f"{command_line('kibana', 'import')}."
-            )
+            values = self.stack.parameters
+            address = values.get("ElasticsearchUrl") or "URL"
+            command = template_command(address, values.get("IndexPrefix") or DEFAULT_PREFIX)
+            advice = f"Read `reason` in a message. Often, index templates are missing: {command}."
             yield problem(_QUEUES, text, advice)
         else:
             # The messages of a data stream have only the positions of the lines in it.
@@ -426,8 +427,10 @@ def _function_finding(
     return ok(topic, f"The function {name} is ready.")
 
 
-def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Finding]:
-    """Whether the cluster answers and has these index templates."""
+def template_findings(
+    server: SearchServer, names: Iterable[str], command: str
+) -> Iterator[Finding]:
+    """Whether the cluster answers and has these index templates, which ``command`` installs."""
     try:
         engine = detect_product(server).engine
         missing = []
@@ -439,6 +442,6 @@ def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Fi
         return
     if missing:
         text = f"The {engine} cluster lacks the index templates {', '.join(missing)}."
-        yield problem(_TEMPLATES, text, f"Install them: {command_line('kibana', 'import')}.")
+        yield problem(_TEMPLATES, text, f"Install them: {command}.")
     else:
         yield ok(_TEMPLATES, f"The {engine} cluster has the index templates.")

@@ -34,7 +34,7 @@ from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.core.background_call import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import command_line, template_command
 from profiler.core.ecs_terms import definition_in, is_arn_or_page, is_task_id, run_id_in
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known, known_values
@@ -178,7 +178,9 @@ def _findings_of_deployment(stack: str, options: SourceOptions, clock: Clock) ->
     for url in source_names(options, "search"):
         indexed = open_search(url, options)
         names = [prefixed_name(name, indexed.prefix) for name in setup_files().templates]
-        yield from template_findings(indexed.server, names)
+        address = url.rstrip("/").removesuffix(f"/{indexed.prefix}")
+        command = template_command(address, indexed.prefix)
+        yield from template_findings(indexed.server, names, command)
 
 
 def _finding_lines(finding: Finding, width: int | None) -> Iterator[Line]:

@@ -50,7 +50,7 @@ from profiler.cli.printing import (
 from profiler.cli.styled_text import Span, write_lines
 from profiler.cli.tables import Column, aligned_table, folding_columns, table_width
 from profiler.core.clock import SystemClock
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import command_line, template_command
 from profiler.core.errors import TaskProfilerError
 from profiler.record.units import format_count
 from profiler.search_setup.cluster_requests import Engine, RejectedError, detect_product
@@ -68,15 +68,21 @@ class ForwarderCluster:
     def __init__(self, url: str, session: requests.Session) -> None:
         self._url = url
         self._server = ClusterServer(url, session)
+        self._silence: TaskProfilerError | None = None
 
     @cached_property
     def engine(self) -> Engine | None:
-        """The cluster's product. If the cluster does not answer, there is a warning."""
+        """The cluster's product; None if the cluster does not answer."""
         try:
             return detect_product(self._server).engine
         except TaskProfilerError as error:
-            self._warn(error)
+            self._silence = error
             return None
+
+    def warn_of_no_answer(self, prefix: str) -> None:
+        """Say that somebody must install the index templates, if the cluster has not answered."""
+        if self._silence is not None:
+            self._warn(self._silence, prefix)
 
     def install_templates(
         self, prefix: str, period: str, on_step: Callable[[str], object] = say
@@ -86,6 +92,7 @@ class ForwarderCluster:
         Raises RejectedError.
         """
         if self.engine is None:
+            self.warn_of_no_answer(prefix)
             return
         try:
             steps = install_templates(
@@ -104,14 +111,14 @@ class ForwarderCluster:
         except RejectedError:  # without the template, the first report would get other field types
             raise
         except TaskProfilerError as error:
-            self._warn(error)
+            self._warn(error, prefix)
         else:
             on_step(f"installed: {done} index templates, policies and indices")
 
-    def _warn(self, error: TaskProfilerError) -> None:
-        command = command_line("kibana", "import", "--elasticsearch", self._url)
+    def _warn(self, error: TaskProfilerError, prefix: str) -> None:
         warn(
-            f"The index templates are not installed; run {command} where the cluster can be "
+            "The index templates are not installed; run "
+            f"{template_command(self._url, prefix)} where the cluster can be "
             f"reached, before the first report ({error})"
         )
 
@@ -155,11 +162,8 @@ def deploy_forwarder(
 
     The cluster's product is a setting, unless a parameter sets it.
     """
-    engine = None if cluster is None else cluster.engine
-    if engine is not None and not any(
-        text.startswith("SearchEngine=") for text in request.parameters
-    ):
-        request = replace(request, settings={**request.settings, "SearchEngine": engine})
+    if cluster is not None:
+        request = _with_engine(request, cluster.engine)
     changes = StackChanger(request.name, open_client, SystemClock(), output.print_event)
     deployment = ForwarderDeployment(request, open_client, changes, output.print_step)
     plan, bucket = deployment.plan_deployment()
@@ -167,6 +171,7 @@ def deploy_forwarder(
     if reason:
         warn(f"The stack {plan.state.name} {reason}: add {' '.join(options)}.")
     if not output.is_applied:
+        _warn_of_no_answer(cluster, plan)
         output.print_plan(request.name, deployment.plan_lines(plan, bucket))
         return 0
     change_set = deployment.upload_and_create_change_set(plan, bucket)
@@ -204,6 +209,19 @@ def deploy_forwarder(
         failures = deployment.put_filters(plan, state, change_set)
     _print_result(plan, state, change_set, failures, output)
     return 1 if failures else 0
+
+
+def _with_engine(request: DeploymentRequest, engine: Engine | None) -> DeploymentRequest:
+    """The request with the cluster's product as a setting, unless a parameter sets it."""
+    is_set = any(text.startswith("SearchEngine=") for text in request.parameters)
+    if engine is None or is_set:
+        return request
+    return replace(request, settings={**request.settings, "SearchEngine": engine})
+
+
+def _warn_of_no_answer(cluster: ForwarderCluster | None, plan: DeploymentPlan) -> None:
+    if cluster is not None:
+        cluster.warn_of_no_answer(plan.parameter_values_after["IndexPrefix"])
 
 
 def _print_result(

@@ -40,14 +40,15 @@ def test_a_template_that_the_cluster_rejects_ends_the_deployment(
 def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     search = ForwarderCluster("http://127.0.0.1:9", requests.Session())
     assert search.engine is None
-    search.install_templates("task", "month")
-    out, said = capsys.readouterr()
-    assert out == ""
-    assert (
-        "run task-profiler kibana import --elasticsearch http://127.0.0.1:9 where the "
-        "cluster can be reached"
-    ) in said
-    assert said.count("\n") == 1
+    for prefix, options in (("task", ""), ("jobs", " --prefix jobs")):
+        search.install_templates(prefix, "month")
+        out, said = capsys.readouterr()
+        assert out == ""
+        assert (
+            f"run task-profiler kibana import --elasticsearch http://127.0.0.1:9{options} where "
+            "the cluster can be reached"
+        ) in said
+        assert said.count("\n") == 1
 
 
 def test_a_secret_may_come_from_a_file_or_from_standard_input(
