@@ -1,15 +1,19 @@
 """Sweeps whose diagonal `make test` runs: each value of each parameter, but not each with each
-other. The rest has the marker ``slow``.
+other. `make slow` runs each pair of values of two parameters, which have the marker ``slow``.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import combinations
 
 import pytest
 
 
-def mark_rest_as_slow(items: Iterable[pytest.Item]) -> None:
-    """Of each test with the marker ``diagonal``, ``diagonal(MOST)`` for at most so many."""
+def mark_rest_as_slow(items: list[pytest.Item]) -> None:
+    """Of each test with the marker ``diagonal``, ``diagonal(MOST)`` for at most so many. What has no
+    pair of its own is left out.
+    """
+    left_out = set[pytest.Item]()
     sweeps = defaultdict[str, list[pytest.Function]](list)
     for item in items:
         is_slow = item.get_closest_marker("slow") is not None
@@ -21,10 +25,16 @@ def mark_rest_as_slow(items: Iterable[pytest.Item]) -> None:
             sweeps[item.nodeid.partition("[")[0]].append(item)
     for sweep in sweeps.values():
         (*given,) = sweep[0].get_closest_marker("diagonal").args  # type: ignore[union-attr]
-        places = diagonal([item.callspec._idlist for item in sweep], *given)
+        cases = [item.callspec._idlist for item in sweep]
+        places = diagonal(cases, *given)
+        rest = with_each_pair(cases, places)
         for number, item in enumerate(sweep):
-            if number not in places:
+            if number in rest:
                 item.add_marker(pytest.mark.slow)
+            elif number not in places:
+                left_out.add(item)
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
 
 
 def diagonal(cases: Sequence[Sequence[str]], most: int | None = None) -> set[int]:
@@ -37,3 +47,22 @@ def diagonal(cases: Sequence[Sequence[str]], most: int | None = None) -> set[int
     if most is not None and most < longest:
         steps = [steps[n * (longest - 1) // (most - 1)] for n in range(most)]
     return {number for number, case in enumerate(cases) if tuple(case) in steps}
+
+
+def with_each_pair(cases: Sequence[Sequence[str]], chosen: set[int]) -> set[int]:
+    """The places of few cases that have, with the chosen ones, each pair of values of two
+    parameters that any case has; of one or two parameters, all other cases.
+    """
+    if len(cases[0]) < 3:
+        return {*range(len(cases))} - chosen
+    pairs = [{*combinations(enumerate(case), 2)} for case in cases]
+    seen = set().union(*(pairs[number] for number in chosen))
+    found: set[int] = set()
+    # Those with the most new pairs first, in an order that is not that of the tests.
+    in_order = sorted(range(len(cases)), key=lambda number: tuple(cases[number]))
+    for new in range(len(pairs[0]), 0, -1):
+        for number in in_order:
+            if len(pairs[number] - seen) >= new:
+                found.add(number)
+                seen |= pairs[number]
+    return found

@@ -96,6 +96,7 @@ class TutorialReader:
             "HOME": str(folder),
             "MONITOR_PROGRAM": f"{folder}/venv/bin/task-profiler",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_COMPILE": "1",  # Python compiles what the commands import
             "AWS_MAX_ATTEMPTS": "1",  # what moto does not know, it will not know later
         }
         (folder / "aws-config").write_text("[default]\ns3 =\n  addressing_style = path\n")
