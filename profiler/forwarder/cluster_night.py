@@ -756,8 +756,9 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
 def _saving_usd_per_month(source: Mapping[str, Json]) -> float | None:
     """The saving of a run's own advice: see :class:`EarlierRun`."""
     saving_usd = positive_number(field_at(source, "recommendation.saving_usd_per_month"))
-    has_cost = positive_number(field_at(source, COST_USD)) is not None
-    return 0 if saving_usd is None and has_cost else saving_usd
+    if positive_number(field_at(source, COST_USD)):
+        return saving_usd or 0
+    return saving_usd
 
 
 def _costs_since_resize(buckets: Json) -> Iterable[ResizedCost]:

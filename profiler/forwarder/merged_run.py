@@ -4,6 +4,7 @@ Document, notification, export and ``task.ended`` are made from a :class:`Merged
 """
 
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Struct
@@ -67,7 +68,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def report(self) -> Report | None:
-        return None if self.reported is None else self.reported.report
+        return known(attrgetter("report"), self.reported)
 
     @property
     def claim(self) -> LogStreamClaim:
@@ -77,7 +78,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
     @property
     def report_account(self) -> str | None:
         """The account of the report's log group."""
-        return None if self.report is None else self.report.record.account_id
+        return known(attrgetter("record.account_id"), self.report)
 
     @property
     def duration_ms(self) -> float | None:
@@ -247,7 +248,7 @@ class _UnjudgedRun(Struct, frozen=True, kw_only=True):
 def _judged(run: _UnjudgedRun) -> MergedRun:
     """The run with how it ended, by the monitor's words and by ECS's."""
     record = run.seen.record
-    report = None if run.reported is None else run.reported.report
+    report: Report | None = known(attrgetter("report"), run.reported)
     judging = None if report is None else _with_log_words(report.record, run.event)
     outcome = outcome_of(
         judging,
@@ -308,7 +309,7 @@ def _by_both(reported: SeenReport, event: RunEvent) -> _UnjudgedRun:
 
 def _with_log_words(record: Record, event: RunEvent | None) -> Record:
     """The record with what the batch's log says of a lack of GPU memory."""
-    error = None if event is None else event.gpu_memory_error
+    error = known(attrgetter("gpu_memory_error"), event)
     return record if error is None else with_gpu_memory_error(record, error)
 
 

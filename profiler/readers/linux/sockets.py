@@ -234,7 +234,11 @@ class UnknownSockets:
         """The inode of a Unix socket's peer; None if it is not known."""
         return None
 
-    def ask_stream_state(self, inode: int, stream: bytes) -> "TcpStreamState | None":  # noqa: ARG002
+    def ask_stream_state(
+        self,
+        inode: int,  # noqa: ARG002
+        stream: bytes,  # noqa: ARG002
+    ) -> "TcpStreamState | None":
         """The state of one TCP connection, by its addresses; None if it is not known. An inode of 0
         is that of any.
         """
