@@ -57,11 +57,7 @@ def max_known(*values: _Number | None) -> _Number | None:
 
 def min_known(*values: _Number | None) -> _Number | None:
     """Return the smallest of the known values, if any."""
-    smallest: _Number | None = None
-    for value in values:
-        if value is not None and (smallest is None or value < smallest):
-            smallest = value
-    return smallest
+    return min(known_values(values), default=None)
 
 
 def sum_known(*values: _Number | None) -> _Number | None:
