@@ -171,7 +171,7 @@ class KeptReport(Struct, frozen=True, kw_only=True):
     """The line of a report, and the account of its log group.
 
     The report is decoded again where the cluster has the run already: the reports of all documents
-    that are held would take three times the memory of their lines, and a tenth of the time.
+    that are held would take three times the memory of their lines.
     """
 
     text: str
