@@ -64,10 +64,8 @@ def _holder(lock: threading.Lock, work: Callable[[], None], until: float) -> thr
     return _start(do)
 
 
-def one_holder(seconds: float, work: Work) -> None:
-    """The main thread needs the lock for a moment, which another one holds while it works."""
-    lock = threading.Lock()
-    holder = _holder(lock, lambda: work(_WORK_SECONDS), time.monotonic() + seconds)
+def _take_now_and_then(lock: threading.Lock, seconds: float) -> None:
+    """The main thread takes the lock for a moment again and again."""
     for _ in rounds(seconds):
         with phase("others"):
             lock.acquire()
@@ -75,6 +73,13 @@ def one_holder(seconds: float, work: Work) -> None:
         lock.release()
         with phase("sleep"):
             time.sleep(0.01)
+
+
+def one_holder(seconds: float, work: Work) -> None:
+    """The main thread needs the lock for a moment, which another one holds while it works."""
+    lock = threading.Lock()
+    holder = _holder(lock, lambda: work(_WORK_SECONDS), time.monotonic() + seconds)
+    _take_now_and_then(lock, seconds)
     holder.join()
 
 
@@ -89,13 +94,7 @@ def in_pieces(seconds: float, work: Work) -> None:
     lock = threading.Lock()
     _sleep_beside(seconds)
     holder = _holder(lock, pieces, time.monotonic() + seconds)
-    for _ in rounds(seconds):
-        with phase("others"):
-            lock.acquire()
-        _compute(_LITTLE_SECONDS)
-        lock.release()
-        with phase("sleep"):
-            time.sleep(0.01)
+    _take_now_and_then(lock, seconds)
     holder.join()
 
 
