@@ -83,8 +83,15 @@ def in_the_account(words: list[str]) -> list[str]:
     return shlex.split(re.sub(r" --from (?:https:|logs:)\S+", "", text))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", pages(), ids=str)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, marks=() if page.name == "tutorial.md" else pytest.mark.slow, id=str(page)
+        )
+        for page in pages()
+    ],
+)
 def test_every_command_of_the_documentation_runs(
     account: DemoAccount, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

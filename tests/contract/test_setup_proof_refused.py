@@ -163,7 +163,6 @@ def test_a_proof_that_is_killed_is_in_the_way_of_no_later_one(
         assert all("task-profiler-proof" in name or QUEUE in name for name in later.left)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operation", "answer", "sentence"),
     [
@@ -172,10 +171,11 @@ def test_a_proof_that_is_killed_is_in_the_way_of_no_later_one(
             {"taskDefinitions": [], "failures": [{"reason": "SERVICE_BUSY"}]},
             "Revisions of task-profiler-proof stay (SERVICE_BUSY).",
         ),
-        (
+        pytest.param(
             "DescribeTasks",
             {"tasks": [], "failures": [{"reason": "MISSING"}]},
             "The proof's tasks did not stop within 3 minutes.",
+            marks=pytest.mark.slow,
         ),
     ],
 )

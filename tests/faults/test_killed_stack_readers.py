@@ -28,7 +28,7 @@ from tests.values import present
 from tools.waiting import wait_until
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")]
+pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
 
 _ATTACHES = int(os.environ.get("ATTACHES", "60"))
 _PROFILER_KILLS = max(_ATTACHES * 3 // 100, 2)
@@ -97,6 +97,7 @@ def is_read(pid: int) -> bool:
     return any(arguments[0].endswith("py-spy") and str(pid) in arguments for arguments in others)
 
 
+@pytest.mark.slow
 def test_a_killed_reader_leaves_no_process_stopped() -> None:
     randomness, ends = random.Random(1), []
     with ExitStack() as stack:
@@ -123,7 +124,9 @@ def test_a_killed_reader_leaves_no_process_stopped() -> None:
     )
 
 
-@pytest.mark.parametrize("number", range(_PROFILER_KILLS))
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, _PROFILER_KILLS))]
+)
 def test_a_killed_profiler_leaves_its_batch_computing(number: int) -> None:
     options = ("--no-history", "--stacks", "--interval", "0.1", "--output", "/dev/null")
     command = (

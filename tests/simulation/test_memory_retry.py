@@ -21,7 +21,7 @@ from tests.memory_retries import KILLED, RetryAccount, ended, need_of
 from tests.simulation.killed_runs import ENDLESS_MB, SHAPES, Run
 
 _RUNS = 60
-_FAMILIES = 40
+_FAMILIES, _FEW_FAMILIES = 40, len(SHAPES)
 _LARGEST_MB = 61_440
 
 
@@ -96,15 +96,17 @@ def retry_passes(fakes: RetryAccount, run: Run, request: dict[str, Any], task_id
     return run.need_mb <= size.memory_mb
 
 
-@pytest.mark.slow
-def test_nine_of_ten_killed_runs_pass_on_their_retry() -> None:
+@pytest.mark.parametrize(
+    "families", [_FEW_FAMILIES, pytest.param(_FAMILIES, marks=pytest.mark.slow)]
+)
+def test_nine_of_ten_killed_runs_pass_on_their_retry(families: int) -> None:
     totals = Counter[str]()
     for shape in SHAPES:
-        for seed in range(_FAMILIES // len(SHAPES)):
+        for seed in range(families // len(SHAPES)):
             counts = family(shape, seed)
             totals += counts + Counter(
                 {f"{shape.__name__}: {name}": number for name, number in counts.items()}
             )
-    assert totals["killed"] >= 100, totals
+    assert totals["killed"] >= 2.5 * families, totals
     assert totals["passed"] >= 0.9 * totals["killed"], totals
-    assert totals["endless"] >= 10, "they were started again once, too"
+    assert totals["endless"] >= families / 4, "they were started again once, too"

@@ -162,3 +162,4 @@ def test_most_runs_that_did_nothing_are_sent_and_no_half_run() -> None:
         > 85
     )
     assert recall["half of the work"] < 10
+    assert recall[USUAL] <= MAX_FALSE_ALARMS_PERCENT

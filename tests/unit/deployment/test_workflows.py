@@ -27,7 +27,7 @@ def workflow(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def steps(workflow: dict[str, Any]) -> list[dict[str, Any]]:
-    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+    return [step for job in workflow["jobs"].values() for step in job.get("steps", ())]
 
 
 def test_actionlint_has_no_complaint() -> None:
@@ -51,7 +51,8 @@ def test_a_workflow_only_reads_by_actions_of_releases_and_checkout_keeps_no_toke
     workflow: dict[str, Any],
 ) -> None:
     assert workflow["permissions"] == {"contents": "read"}
-    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+    # A job that is another workflow has the limit there.
+    assert all({"timeout-minutes", "uses"} & job.keys() for job in workflow["jobs"].values())
     actions = [step["uses"] for step in steps(workflow) if "uses" in step]
     assert [
         name for name in actions if name != PYPI_PUBLISH and not re.fullmatch(r"[\w/-]+@v\d+", name)
@@ -84,3 +85,16 @@ def test_a_release_publishes_what_the_check_builds() -> None:
         "github",
         "pypi",
     }
+
+
+def test_the_slow_tests_run_each_night_and_before_a_release() -> None:
+    """CI leaves them out."""
+    slow = read(ROOT / ".github" / "workflows" / "slow.yml")
+    assert {"schedule", "workflow_call"} <= slow["on"].keys()
+    assert "make slow" in [step.get("run") for step in steps(slow)]
+    jobs = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
+    assert jobs["slow"]["uses"] == "./.github/workflows/slow.yml"
+    for name in ("github", "pypi"):
+        assert "image" in jobs[name]["needs"]
+    assert "slow" in jobs["image"]["needs"]
+    assert "make slow" not in (ROOT / ".ci" / "run").read_text()

@@ -2,8 +2,11 @@
 
 import json
 import re
+import runpy
 import shlex
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -85,6 +88,30 @@ def test_every_command_line_of_ours_is_one_that_the_command_takes(page: Path) ->
             parse(words)
         except click.ClickException as error:
             pytest.fail(f"{shlex.join(words)}: {error.format_message()}")
+
+
+def test_the_command_lines_of_the_demo_are_taken_and_its_batch_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make slow` runs the demo."""
+    done = list[list[str]]()
+
+    def run(words: Iterable[str], **_: object) -> subprocess.CompletedProcess[str]:
+        done.append([*words])
+        return subprocess.CompletedProcess(done[-1], 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", run)
+        patch.setattr(sys, "argv", ["demo.py", "task-profiler", str(tmp_path / "page.html")])
+        patch.setenv("TASK_PROFILER_HISTORY", "replaced by the demo")
+        with pytest.raises(SystemExit, match="0"):
+            runpy.run_path(str(ROOT / "examples" / "demo.py"), run_name="__main__")
+    for words in done:
+        parse(words[1:])
+    assert {words[1] for words in done} == {"run", "report", "history"}
+    batch = done[0][done[0].index("--") + 1 :]
+    for rows, code in (("1000", 0), ("0", 2)):
+        assert subprocess.run([*batch, "--rows", rows], check=False).returncode == code
 
 
 @PAGES
