@@ -14,7 +14,7 @@ import profiler
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.setup.change_sets import StackChanger
 from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest, ForwarderDeployment
-from profiler.aws_account.setup.forwarder_secrets import SecretStore
+from profiler.aws_account.setup.forwarder_secrets import SecretStore, read_secret_owner
 from profiler.cli.setup.deployment_output import (
     DeploymentOutput,
     ForwarderCluster,
@@ -177,6 +177,46 @@ def test_what_another_forwarder_uses_is_not_proposed_for_deletion(account: Accou
     last = account.setup("--name", "other", "--delete").stdout
     assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/ --exclude" in last
     assert "the secret tp/slack, which setup stack did not make\n" in last
+
+
+def test_a_secret_is_proposed_for_deletion_only_by_its_tag(account: Account) -> None:
+    """Another program's secret may have the name that `setup stack` gives: the parameter was set by
+    hand. The stack's own secrets are the control.
+    """
+    client = account.aws.client("secretsmanager")
+    client.create_secret(Name="tp/search", SecretString='{"password": "its own"}')
+    own = ("--name", "tp", "--slack-failure-webhook", WEBHOOK, "--otlp-headers", "a=b")
+    set_by_hand = ("--parameter", "ElasticsearchSecretId=tp/search")
+    endpoint = ("--parameter", "OtlpEndpoint=https://otlp.example.com")
+    done = account.setup(*own, *endpoint, *set_by_hand, "--yes")
+    assert done.returncode == 0, done.stderr
+    delete = "aws secretsmanager delete-secret --secret-id"
+    planned = account.setup("--name", "tp", "--delete")
+    foreign = "which has no tag application=task-profiler, and may be another program's"
+    assert f"  the secret tp/search, {foreign}\n" in planned.stdout
+    assert f"{delete} tp/slack " in planned.stdout
+    assert f"{delete} tp/otlp " in planned.stdout
+    client.delete_secret(SecretId="tp/otlp")
+    deleted = account.setup("--name", "tp", "--delete", "--yes")
+    assert "tp/otlp" not in deleted.stdout, "only its name stays"
+    assert f"  the secret tp/search, {foreign}\n" in deleted.stdout
+    assert f"{delete} tp/slack " in deleted.stdout
+    client.delete_secret(SecretId="tp/slack", ForceDeleteWithoutRecovery=True)
+    again = account.setup("--name", "tp", "--delete")
+    assert "tp/slack" not in again.stdout
+    assert f"  the secret tp/search, {foreign}\n" in again.stdout
+
+
+def test_a_secret_whose_tags_may_not_be_read_is_not_proposed_for_deletion(
+    account: Account,
+) -> None:
+    assert account.setup("--slack-failure-webhook", WEBHOOK, "--name", "tp", "--yes").stderr == ""
+    denied = NthCallFails(account.aws.client, denied=frozenset({"describe_secret"}))
+    said: list[str] = []
+    assert read_secret_owner(denied.open, "tp/slack", said.append) == "unknown"
+    assert read_secret_owner(account.aws.client, "tp/slack", pytest.fail) == "ours"
+    (sentence,) = said
+    assert sentence.startswith("The tags of the secret tp/slack cannot be read: AWS refused (")
 
 
 def test_one_message_a_job_is_proposed_where_there_is_a_job_queue(account: Account) -> None:

@@ -1,14 +1,14 @@
 """The secrets of a stack in Secrets Manager."""
 
 import json
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.core.aws_clients import AwsClient
+from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.errors import TaskProfilerError
 from profiler.core.notice_channels import SLACK
 
@@ -17,6 +17,11 @@ _TAGS = {"application": "task-profiler"}
 _SECRETS = {SLACK.parameter: "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
 # A new sign-in replaces the whole old one.
 _SIGN_IN = frozenset({"api_key", "username", "password"})
+
+
+# ``foreign``: it lacks our tag, and may be another program's. ``gone``: there is none, or it is
+# deleted, and only its name is kept.
+SecretOwner: TypeAlias = Literal["ours", "foreign", "gone", "unknown"]
 
 
 def own_secret_names(stack: str) -> Mapping[str, str]:
@@ -110,16 +115,46 @@ class SecretChange(Struct, frozen=True, kw_only=True):
     version: str | None = None
 
 
+def read_secret_owner(
+    open_client: OpenClient, name: str, warn: Callable[[str], object]
+) -> SecretOwner:
+    """Whose a secret is, by its tags. ``warn`` gets a sentence if they cannot be read."""
+    client = open_client("secretsmanager")
+    what = f"The tags of the secret {name} cannot be read"
+    try:
+        with aws_errors(what, "secretsmanager:DescribeSecret"):
+            described = answer_unless(_is_absent, client.describe_secret, SecretId=name)
+    except TaskProfilerError as error:
+        warn(str(error))
+        return "unknown"
+    if described is None or described.get("DeletedDate"):
+        return "gone"
+    return "ours" if _has_our_tag(described) else "foreign"
+
+
+def _is_absent(error: Exception) -> bool:
+    return error_code(error) == "ResourceNotFoundException"
+
+
+def _has_our_tag(described: Mapping[str, Any]) -> bool:
+    """Whether DescribeSecret's answer has our tag."""
+    tags = described.get("Tags") or ()
+    return _TAGS.items() <= {tag["Key"]: tag["Value"] for tag in tags}.items()
+
+
+def foreign_secret_clause() -> str:
+    """Why a secret without our tag stays as it is."""
+    ((key, value),) = _TAGS.items()
+    return f"has no tag {key}={value}, and may be another program's"
+
+
 def _check_is_ours(client: AwsClient, name: str) -> None:
     """Raise TaskProfilerError for a secret that lacks our tag: another program may read it."""
-    tags = client.describe_secret(SecretId=name).get("Tags") or ()
-    if _TAGS.items() <= {tag["Key"]: tag["Value"] for tag in tags}.items():
+    if _has_our_tag(client.describe_secret(SecretId=name)):
         return
-    ((key, value),) = _TAGS.items()
     raise TaskProfilerError(
-        f"The secret {name} was not changed, because it has no tag {key}={value}, and may be "
-        "another program's: choose another --name for the stack, or add the tag if it is the "
-        "stack's."
+        f"The secret {name} was not changed, because it {foreign_secret_clause()}: choose another "
+        "--name for the stack, or add the tag if it is the stack's."
     )
 
 

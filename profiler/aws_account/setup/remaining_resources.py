@@ -17,7 +17,12 @@ from profiler.aws_account.forwarder_stack import (
     other_forwarders,
 )
 from profiler.aws_account.setup.change_sets import CloudFormationEvent
-from profiler.aws_account.setup.forwarder_secrets import own_secret_names
+from profiler.aws_account.setup.forwarder_secrets import (
+    SecretOwner,
+    foreign_secret_clause,
+    own_secret_names,
+    read_secret_owner,
+)
 from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
@@ -60,11 +65,28 @@ def read_other_users(
         return OtherUsers(are_known=False)
 
 
+def read_remaining_resources(
+    open_client: OpenClient,
+    state: ForwarderStack,
+    kept: Iterable[CloudFormationEvent],
+    warn: Callable[[str], object],
+) -> Iterator[str]:
+    """The lines of :func:`remaining_resource_lines`. ``warn`` gets a sentence for what cannot be
+    read.
+    """
+    others = read_other_users(open_client, state.name, warn)
+    owner = partial(read_secret_owner, open_client, warn=warn)
+    yield from remaining_resource_lines(state, kept, others, owner)
+
+
 def remaining_resource_lines(
-    state: ForwarderStack, kept: Iterable[CloudFormationEvent], others: OtherUsers
+    state: ForwarderStack,
+    kept: Iterable[CloudFormationEvent],
+    others: OtherUsers,
+    secret_owner: Callable[[str], SecretOwner],
 ) -> Iterator[str]:
     """The remaining resources, each with the command that deletes it, or with whose it may be;
-    ``state`` is from before the deletion.
+    ``state`` is from before the deletion. ``secret_owner`` reads the tags of a secret.
     """
     delete = partial(aws_command_line, region=state.region)
     for event in kept:
@@ -78,7 +100,7 @@ def remaining_resource_lines(
     yield from _code_lines(state, others)
     for name, value in state.parameters.items():
         if name.endswith("SecretId") and value:
-            yield _secret_line(state, name, value, others)
+            yield from _secret_lines(state, name, value, others, secret_owner)
     yield from _index_lines(state, others)
     if state.parameters.get("InstanceMonitorCluster"):
         group = monitor_log_group(state.name)
@@ -106,15 +128,32 @@ def _code_lines(state: ForwarderStack, others: OtherUsers) -> Iterator[str]:
     yield f"code and templates: {command}"
 
 
-def _secret_line(state: ForwarderStack, parameter: str, value: str, others: OtherUsers) -> str:
+def _secret_lines(
+    state: ForwarderStack,
+    parameter: str,
+    value: str,
+    others: OtherUsers,
+    secret_owner: Callable[[str], SecretOwner],
+) -> Iterator[str]:
+    """A secret, whose name alone does not prove that `setup stack` made it."""
     what = f"the secret {value}"
     if value != own_secret_names(state.name).get(parameter):
-        return f"{what}, which setup stack did not make"
+        yield f"{what}, which setup stack did not make"
+        return
     users = others.clause_of_users(lambda stack: _has_secret(stack, value))
     if users:
-        return f"{what}{users}"
-    words = ("secretsmanager", "delete-secret", "--secret-id", value)
-    return f"{what}: {aws_command_line(*words, region=state.region)}"
+        yield f"{what}{users}"
+        return
+    match secret_owner(value):
+        case "gone":
+            return
+        case "foreign":
+            yield f"{what}, which {foreign_secret_clause()}"
+        case "unknown":
+            yield f"{what}, which may be another program's"
+        case "ours":
+            words = ("secretsmanager", "delete-secret", "--secret-id", value)
+            yield f"{what}: {aws_command_line(*words, region=state.region)}"
 
 
 def _has_secret(stack: ForwarderStack, name: str) -> bool:

@@ -33,11 +33,7 @@ from profiler.aws_account.setup.forwarder_deployment import (
     filter_sentences,
 )
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters, removal_command
-from profiler.aws_account.setup.remaining_resources import (
-    OtherUsers,
-    read_other_users,
-    remaining_resource_lines,
-)
+from profiler.aws_account.setup.remaining_resources import read_remaining_resources
 from profiler.aws_account.setup.template_parameters import why_stack_does_nothing
 from profiler.cli.printing import (
     NOT_APPLIED,
@@ -347,8 +343,8 @@ def delete_forwarder(name: str, open_client: OpenClient, output: DeploymentOutpu
     if not output.is_applied:
         for problem in problems:
             warn(problem)
-        others = read_other_users(open_client, state.name, warn)
-        output.print_plan(name, _deletion_sentences(state, filter_plan, others))
+        stays = read_remaining_resources(open_client, state, (), warn)
+        output.print_plan(name, _deletion_sentences(state, filter_plan, stays))
         return
     changes = StackChanger(name, open_client, SystemClock(), output.print_event)
     changes.read_earlier(state.stack_id)
@@ -365,8 +361,7 @@ def delete_forwarder(name: str, open_client: OpenClient, output: DeploymentOutpu
     changes.check_planned_state(state, "deleted")
     with _explain_interruption(name, FilterPlan()), _explain_deleted_filters(name, filter_plan):
         events = changes.delete_stack(state.stack_id)
-    others = read_other_users(open_client, state.name, warn)
-    kept = [*remaining_resource_lines(state, events, others)]
+    kept = [*read_remaining_resources(open_client, state, events, warn)]
     head = f"The stack {state.name_and_region} is deleted. These stay:"
     _print_remaining_resources(name, head, kept, output, is_deleted=True)
 
@@ -381,13 +376,8 @@ def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput)
         gone = read_last_deleted_stack(open_client, name)
         if gone is not None and gone.stack_id is not None:
             changes = StackChanger(name, open_client, SystemClock(), output.print_event)
-            kept = tuple(
-                remaining_resource_lines(
-                    gone,
-                    changes.kept_resource_events(gone.stack_id),
-                    read_other_users(open_client, name, warn),
-                )
-            )
+            events = changes.kept_resource_events(gone.stack_id)
+            kept = tuple(read_remaining_resources(open_client, gone, events, warn))
             head += " These stay of the last one, unless somebody has deleted them:"
     except TaskProfilerError as error:
         warn(f"What stays of a stack that was deleted before is unknown. {error}")
@@ -395,7 +385,7 @@ def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput)
 
 
 def _deletion_sentences(
-    state: ForwarderStack, filters: FilterPlan, others: OtherUsers
+    state: ForwarderStack, filters: FilterPlan, stays: Iterable[str]
 ) -> Iterator[str]:
     what = f"version {state.version}" if state.version else state.status
     yield f"would delete the stack {state.name_and_region} ({what})"
@@ -403,7 +393,7 @@ def _deletion_sentences(
     yield "These would stay:"
     if state.possible_action != "absent":
         yield "  queues with events that failed"
-    for sentence in remaining_resource_lines(state, (), others):
+    for sentence in stays:
         yield f"  {sentence}"
 
 

@@ -6,6 +6,7 @@ from botocore.exceptions import ClientError
 
 from profiler.aws_account.forwarder_stack import ForwarderStack, read_forwarder
 from profiler.aws_account.setup.change_sets import CloudFormationEvent
+from profiler.aws_account.setup.forwarder_secrets import SecretOwner
 from profiler.aws_account.setup.remaining_resources import (
     OtherUsers,
     read_other_users,
@@ -36,7 +37,12 @@ def lines(stack: dict[str, str], *others: dict[str, str]) -> str:
         ],
     )
     users = read_other_users(aws, "tp", pytest.fail)
-    return "\n".join(remaining_resource_lines(read_forwarder(aws, "tp"), (), users))
+    return "\n".join(remaining_resource_lines(read_forwarder(aws, "tp"), (), users, is_ours))
+
+
+def is_ours(_name: str) -> SecretOwner:
+    """The tags of each secret."""
+    return "ours"
 
 
 def test_each_command_for_what_remains_acts_in_the_account_of_this_one() -> None:
@@ -47,7 +53,7 @@ def test_each_command_for_what_remains_acts_in_the_account_of_this_one() -> None
         status="DELETE_SKIPPED", resource="Queue", type="AWS::SQS::Queue", physical_id="https://q"
     )
     with repeated_option("--profile", "prod"):
-        stays = remaining_resource_lines(state, [queue], OtherUsers(stacks=()))
+        stays = remaining_resource_lines(state, [queue], OtherUsers(stacks=()), is_ours)
         commands = [line for line in stays if "aws " in line]
     assert len(commands) == 4
     assert all(
@@ -102,6 +108,24 @@ def test_a_secret_that_setup_stack_did_not_make_may_be_another_programs(value: s
     assert "delete-" not in printed
 
 
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        ("ours", "the secret tp/slack: aws secretsmanager delete-secret"),
+        ("foreign", "the secret tp/slack, which has no tag application=task-profiler, and may be"),
+        ("unknown", "the secret tp/slack, which may be another program's"),
+        ("gone", ""),
+    ],
+)
+def test_whose_a_secret_of_the_stacks_name_is(owner: SecretOwner, said: str) -> None:
+    state = ForwarderStack(name="tp", stack_id=STACK_ID, version="0.1.0", parameters=SECRET)
+    remaining = remaining_resource_lines(state, (), OtherUsers(stacks=()), lambda _name: owner)
+    printed = "\n".join(remaining)
+    assert said in printed
+    assert ("the secret" in printed) == bool(said)
+    assert ("delete-secret" in printed) == (owner == "ours")
+
+
 def test_code_that_setup_stack_did_not_upload_stays() -> None:
     printed = lines({"CodeBucket": "builds", "CodeKey": "lambda/profiler.zip"})
     assert "the code, which setup stack did not upload: s3://builds/lambda/profiler.zip" in printed
@@ -129,7 +153,8 @@ def test_nothing_is_proposed_where_the_other_forwarders_are_not_known(
     monkeypatch.setattr(aws, "_all_stacks", refuse)
     warned: list[str] = []
     users = read_other_users(aws, "tp", warned.append)
-    printed = "\n".join(remaining_resource_lines(read_forwarder(aws, "tp"), (), users))
+    remaining = remaining_resource_lines(read_forwarder(aws, "tp"), (), users, is_ours)
+    printed = "\n".join(remaining)
     assert printed.count(", which another forwarder may use") == 3
     assert "aws " not in printed
     (sentence,) = warned
