@@ -14,7 +14,7 @@ from msgspec import Struct
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.json_fields import decoded_or_none, field_at, text_or_none
 from profiler.core.optional_math import first_known
-from profiler.forwarder.invocation import DeliveryError, ForwarderError
+from profiler.forwarder.invocation import ForwarderError
 from profiler.forwarder.night_period import (
     MIN_PERIOD_NS,
     NightPeriod,
@@ -22,7 +22,7 @@ from profiler.forwarder.night_period import (
     night_within_lookback,
     remembered_before_first,
 )
-from profiler.forwarder.notifications.idempotency import Idempotently
+from profiler.forwarder.notifications.idempotency import Idempotently, table_refusal
 from profiler.forwarder.notifications.notification import (
     NightSummary,
     NoticeChannel,
@@ -105,10 +105,7 @@ class StoredLastMessages(Struct, frozen=True, kw_only=True):
         except (BotoCoreError, ClientError) as error:
             if error_code(error) == "ConditionalCheckFailedException":
                 return None
-            raise DeliveryError(
-                f"The table {self.table} cannot be used ({error_code(error)}): check "
-                "IDEMPOTENCY_TABLE and that the function's role may write to it."
-            ) from error
+            raise table_refusal(self.table, error) from error
 
 
 def _item_key(channel: str) -> str:

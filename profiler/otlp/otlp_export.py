@@ -12,14 +12,17 @@ from typing import Any
 
 import urllib3
 from msgspec import Struct
-from urllib3 import Retry
-from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError, SSLError
+from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.background_call import run_with_timeout
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
-from profiler.core.http_statuses import RETRYABLE_STATUSES, UNAUTHORIZED_STATUSES
+from profiler.core.http_statuses import (
+    RETRYABLE_STATUSES,
+    UNAUTHORIZED_STATUSES,
+    retry_after_seconds,
+)
 from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
@@ -195,7 +198,7 @@ class OtlpExporter(Struct, eq=False):
         reason = f"the server answered {answer.status}{quoted_words(said, target, headers)}"
         if answer.status not in RETRYABLE_STATUSES:
             return _Refusal(reason, status=answer.status)
-        return _Refusal(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
+        return _Refusal(reason, retry_after_seconds(answer.headers.get("retry-after", "")))
 
 
 def _content_type(answer: HttpAnswer) -> str:
@@ -240,14 +243,6 @@ def _sentences_by_reason(targets: Targets, reasons: Mapping[Signal, str]) -> lis
         f"The {listed(names)} were not exported: {reason} ({setting})."
         for (reason, setting), names in signals.items()
     ]
-
-
-def _retry_after_seconds(text: str) -> float:
-    """The pause that the server asks for, in seconds or as a date; 0 without a valid one."""
-    try:
-        return Retry().parse_retry_after(text)
-    except (InvalidHeader, ValueError, OverflowError):
-        return 0.0
 
 
 class HttpTransport:

@@ -1,6 +1,8 @@
 """Messages to a server with Slack's responses."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,6 +111,25 @@ def test_the_retry_after_header_sets_the_pause(
         assert setting in told
         assert "HTTP 429" in told
     assert slack.requests == 6
+
+
+@pytest.mark.parametrize(
+    ("after", "pause"),
+    [
+        ("Mon, 30 Nov 2026 12:00:20 GMT", 20.0),
+        ("Mon, 30 Nov 2026 11:00:00 GMT", 1.0),  # it is over
+        ("9" * 5000, 1.0),
+    ],
+)
+def test_a_date_in_the_retry_after_header_sets_the_pause(
+    slack: FakeSlack, after: str, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy or another program with webhooks like Slack's may answer with one."""
+    noon = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
+    monkeypatch.setattr("urllib3.util.retry.time", SimpleNamespace(time=lambda: noon))
+    for target in targets(slack):
+        slack.script = [rate_limited(after)]
+        assert send(target).pauses == [pause]
 
 
 def test_a_timeout_is_retried_and_without_time_nothing_is_sent(slack: FakeSlack) -> None:

@@ -24,7 +24,7 @@ from profiler.core.aws_clients import (
     has_surely_changed_nothing,
     is_throttled,
 )
-from profiler.core.http_statuses import TOO_MANY_REQUESTS
+from profiler.core.http_statuses import TOO_MANY_REQUESTS, retry_after_seconds
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind
 from profiler.core.optional_math import known_members
@@ -325,11 +325,10 @@ def _slack_failure(status: int, code: object, headers: Mapping[str, Any]) -> _Sl
     if isinstance(code, str) and _ERROR_CODE.fullmatch(code):
         shown = code
     after = next(
-        (str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), ""
+        (str(value) for name, value in headers.items() if name.lower() == "retry-after"), ""
     )
-    return _SlackFailure(
-        status=status, code=shown, retry_after_seconds=float(after) if after.isdecimal() else 0.0
-    )
+    pause_seconds = retry_after_seconds(after) if after else 0.0
+    return _SlackFailure(status=status, code=shown, retry_after_seconds=pause_seconds)
 
 
 def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | None) -> NoticeChannel:
