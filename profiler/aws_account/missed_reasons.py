@@ -26,7 +26,7 @@ from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MINUTE, NS_PER_SECOND, parse_ns
 from profiler.record.run_outcome import explained_refusal
-from profiler.schedules.schedule_model import Schedule
+from profiler.schedules.schedule_model import Schedule, may_have_starter
 
 _MAX_LOOKUPS = 20
 _MAX_PAGES_OF_A_PERIOD = 4
@@ -172,9 +172,9 @@ def _failure_reason(event: _Event, schedule: Schedule) -> str | None:
     message = text_or_none(event.get("errorMessage")) or ""
     if request:
         is_its = (
-            request.get("startedBy") == schedule.started_by
+            may_have_starter(schedule, text_or_none(request.get("startedBy")))
             and family_of(str(request.get("taskDefinition"))) == schedule.family
-            and cluster_name(text_or_none(request.get("cluster")))
+            and cluster_name(text_or_none(request.get("cluster")) or "default")
             == cluster_name(schedule.cluster_arn)
         )
     else:

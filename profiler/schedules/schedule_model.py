@@ -257,9 +257,14 @@ def may_have_started(schedule: Schedule, task: StartedTask) -> bool:
         return False
     if schedule.is_of_machine:
         return task.is_execution
+    return may_have_starter(schedule, task.started_by)
+
+
+def may_have_starter(schedule: Schedule, started_by: str | None) -> bool:
+    """Whether a schedule may give this ``startedBy``, whole or cut, to its tasks."""
     if schedule.requested_starter is not None:
-        return task.starter == schedule.started_by
-    return may_be_starter(schedule.kind, schedule.name, task.started_by or "")
+        return certain_started_by(started_by) == schedule.started_by
+    return may_be_starter(schedule.kind, schedule.name, started_by or "")
 
 
 def may_be_starter(kind: ScheduleKind, name: str, starter: str) -> bool:

@@ -161,6 +161,48 @@ def test_the_schedules_own_failed_call_is_the_reason_and_no_other_one(
     assert reasons(FakeCloudTrail(call)).find_reason(SCHEDULE, DUE_NS) == reason
 
 
+LONG = "etl-of-all-orders-of-the-north"
+OTHER = "etl-of-all-orders-of-the-south"  # the same in the first 19 characters
+
+
+@each_case(
+    ("started_by", "is_its"),
+    [
+        (f"chronos-schedule/{LONG}", True),  # ECS accepts 128 characters
+        (f"chronos-schedule/{LONG}"[:36], True),
+        (f"chronos-schedule/{OTHER}", False),
+        (f"chronos-schedule/{OTHER}"[:36], True),  # AWS does not tell them apart
+        (f"events-rule/{LONG}", False),
+    ],
+)
+def test_a_call_of_a_schedule_with_a_long_name_is_known_whole_and_cut(
+    started_by: str,
+    is_its: bool,  # noqa: FBT001
+) -> None:
+    call = run_task(CALLED, failure="AGENT", started_by=started_by)
+    reason = reasons(FakeCloudTrail(call)).find_reason(replace(SCHEDULE, name=LONG), DUE_NS)
+    assert (reason is not None) == is_its
+
+
+@each_case(
+    ("cluster", "asked", "is_its"),
+    [("default", {}, True), ("jobs", {}, False), ("jobs", {"cluster": "jobs"}, True)],
+)
+def test_a_request_without_a_cluster_is_for_the_default_one(
+    cluster: str,
+    asked: dict[str, str],
+    is_its: bool,  # noqa: FBT001
+) -> None:
+    """Of a universal target, the request is the schedule's input."""
+    arn = SCHEDULE.cluster_arn.replace("jobs", cluster)
+    universal = replace(SCHEDULE, cluster_arn=arn, requested_starter="nightly")
+    request = {"taskDefinition": "nightly", "startedBy": "nightly", **asked}
+    failures = {"failures": [{"reason": "AGENT"}], "tasks": []}
+    call = event("RunTask", CALLED, request, responseElements=failures)
+    reason = reasons(FakeCloudTrail(call)).find_reason(universal, DUE_NS)
+    assert (reason is not None) == is_its
+
+
 def test_all_pages_of_a_window_are_read_once_and_slowly() -> None:
     late = run_task("2026-11-20T03:20:00Z", failure="RESOURCE:CPU")
     assert reasons(FakeCloudTrail(late)).find_reason(replace(SCHEDULE, window_minutes=30), DUE_NS)
