@@ -118,6 +118,6 @@ def _why_unreadable(error: Exception, what: str, permission: str) -> str:
         remedy = denial_remedy(str(error), permission)
         return f"Not everything of stopped tasks can be read ({code}): {remedy}."
     if code in _UNKNOWN:
-        return f"{what} does not exist ({code})."
+        return f"{what} does not exist in this account and Region ({code})."
     kind = ThrottledError if is_throttled(code) else DeliveryError
     raise kind(f"{what} was not returned ({code}): Lambda retries.") from error
