@@ -146,12 +146,14 @@ class InvocationTime:
     a way to wait.
     """
 
-    # In words: what ran out of time, what to do against it, what happens next, and what to do if
-    # that does not help.
+    # In words: what ran out of time, what to do against it, what happens next, what to do if that
+    # does not help, and against too many messages.
     name = "invocation"
     more_time = "raise the function's timeout"
     next_attempt = "Lambda retries"
     last_remedy = "check the function's network route to {} and raise its timeout"
+    # Lambda holds an event back for six hours, as it repeats one that failed only twice.
+    limit_remedy = "where hundreds of runs end at once, set the stack's ReservedConcurrency to 10"
 
     def __init__(self, context: LambdaContext, reserved_seconds: float = 0) -> None:
         self._context = context

@@ -110,6 +110,10 @@ def test_the_retry_after_header_sets_the_pause(
         told = refused(target)
         assert setting in told
         assert "HTTP 429" in told
+        assert (
+            "one message a second, so where hundreds of runs end at once, set the stack's" in told
+        )
+        assert "network route" not in told
     assert slack.requests == 6
 
 

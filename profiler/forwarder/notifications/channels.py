@@ -48,15 +48,9 @@ _SUCCESSES = range(200, 300)
 _MAX_ANSWER_BYTES = 64 * 1024
 _SERVER_ERRORS = range(500, 600)
 # chat.postMessage has two codes for its limits.
+_LIMIT_CODES = frozenset({"ratelimited", "rate_limited"})
 _RETRYABLE_CODES = frozenset(
-    [
-        "ratelimited",
-        "rate_limited",
-        "internal_error",
-        "fatal_error",
-        "service_unavailable",
-        "request_timeout",
-    ]
+    {"internal_error", "fatal_error", "service_unavailable", "request_timeout"}
 )
 # Of an entry of PutEvents that EventBridge has not taken, in an answer with HTTP 200.
 _BUS_FAULTS = frozenset({"InternalFailure", "InternalException"})
@@ -142,8 +136,15 @@ class _SlackFailure(Struct, frozen=True, kw_only=True):
     retry_after_seconds: float = 0.0
 
     @property
+    def is_limit(self) -> bool:
+        """Whether there were too many messages."""
+        return self.status == TOO_MANY_REQUESTS or (
+            self.status == _OK and self.code in _LIMIT_CODES
+        )
+
+    @property
     def is_retryable(self) -> bool:
-        if self.status is None or self.status == TOO_MANY_REQUESTS or self.status in _SERVER_ERRORS:
+        if self.status is None or self.is_limit or self.status in _SERVER_ERRORS:
             return True
         return self.status == _OK and self.code in _RETRYABLE_CODES
 
@@ -180,10 +181,12 @@ def send_to_slack(target: SlackTarget, message: SlackMessage, budget: Invocation
             refusal.is_refusal = True
             raise refusal
         if not backoff.wait(min_seconds=failure.retry_after_seconds):
+            remedy = f"if the error persists, {budget.last_remedy.format('Slack')}"
+            if failure.is_limit:
+                remedy = f"Slack takes about one message a second, so {budget.limit_remedy}"
             raise NoticeError(
                 f"Slack accepted no notification through {target.setting} before the "
-                f"{budget.name} ran out of time ({failure}): {budget.next_attempt}; if the error "
-                f"persists, {budget.last_remedy.format('Slack')}."
+                f"{budget.name} ran out of time ({failure}): {budget.next_attempt}; {remedy}."
             )
 
 
