@@ -478,6 +478,7 @@ def watch_lines(
     if height is not None:
         notices = sum(len(watched.run.notices) for watched in runs)
         count = max(height - 3 - min(notices, height // 3), 1)
+        runs = _with_room_for_running(runs, count)
     rows = _table_lines(runs[:count], width)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1
@@ -496,6 +497,16 @@ def watch_lines(
                     f"{name}, {notice.kind}: {notice.message}", width or _WIDE, "! ", style="yellow"
                 )
     return lines[:height]
+
+
+def _with_room_for_running(runs: Sequence[WatchedRun], rows: int) -> list[WatchedRun]:
+    """The runs with at most a third of the rows of those that have ended at the top, unless the
+    others leave more; the rest of these is last.
+    """
+    ended = [watched for watched in runs if not watched.run.is_running]
+    running = [watched for watched in runs if watched.run.is_running]
+    most = max(rows // 3, rows - len(running))
+    return [*ended[:most], *running, *ended[most:]]
 
 
 def _table_lines(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:

@@ -45,8 +45,8 @@ AddLine = Callable[[str, StreamTrust, int], LineVerdict | None]
 # Lines arrive seconds after they were written, and their times come from other clocks. A repeated
 # line does no harm.
 _OVERLAP_MS = 120_000
-# How long a local run is listed after its end, as those of a log group until it is read again.
-_SHOWN_AFTER_END_NS = 15 * NS_PER_SECOND
+# How long a run is listed after its end: nobody looks at the screen all the time.
+_SHOWN_AFTER_END_NS = 5 * 60 * NS_PER_SECOND
 LINE_FILTER_PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
 
 
@@ -99,6 +99,7 @@ class RunningRuns(Struct):
     _newest: dict[RunKey, Report] = {}
     _notices: dict[RunKey, dict[str, SeenNotice]] = {}
     _shown: dict[RunKey, RunningRun] = {}
+    _ended: dict[RunKey, tuple[int, RunningRun]] = {}  # when it was first seen
     _confirmed: set[RunKey] = set()  # CloudWatch Logs vouches for the task
 
     def add_line(self, message: str, trust: StreamTrust, timestamp_ms: int) -> LineVerdict | None:
@@ -149,7 +150,8 @@ class RunningRuns(Struct):
     def current_runs(
         self, now_ns: int, tasks: Sequence[Report] | None = None
     ) -> tuple[RunningRun, ...]:
-        """The runs that go on, and those that have ended since the last refresh.
+        """The runs that go on, and those that were shown and have ended less than five minutes
+        ago, the newest end first.
 
         ``tasks`` None: ECS was not asked.
         """
@@ -161,16 +163,29 @@ class RunningRuns(Struct):
                 if self.selection.matches(task):
                     runs += self._runs_of_task(task, now_ns)
         running = {}
-        ended = []
         for run in runs:
             key = container_key(run.report)
             if not run.is_running and key in self._shown:
-                ended.append(run)
+                self._ended[key] = now_ns, run
             # ECS says of its tasks whether they run.
             elif run.is_running and (tasks is not None or not is_silent(run.report, now_ns)):
                 running[key] = run
+        for key, (seen_ns, _) in self._ended.items():
+            line = self._newest.get(key)
+            if line is not None and line.type != CHECKPOINT:  # it may come after ECS's end
+                self._ended[key] = seen_ns, self._running_run(line, now_ns)
+        return self._with_ended(running, now_ns)
+
+    def _with_ended(self, running: dict[RunKey, RunningRun], now_ns: int) -> tuple[RunningRun, ...]:
+        """The runs that go on, and those that have just ended; keeps both."""
         self._shown = running
-        return (*running.values(), *ended)
+        oldest_ns = now_ns - _SHOWN_AFTER_END_NS
+        self._ended = {
+            key: end
+            for key, end in self._ended.items()
+            if end[0] > oldest_ns and key not in running
+        }
+        return (*running.values(), *(run for _, run in reversed(self._ended.values())))
 
     def _runs_of_task(self, task: Report, now_ns: int) -> Iterable[RunningRun]:
         """The runs of a task, from its monitor's lines; without lines, the task itself."""
@@ -250,7 +265,6 @@ class LocalRunsInProgress(RunningRuns, kw_only=True):
 
     read: Callable[[], Iterable[Report]]
     read_ended: Callable[[str], Report | None]
-    _ended: dict[RunKey, tuple[int, RunningRun]] = {}
 
     def current_runs(
         self,
@@ -262,10 +276,7 @@ class LocalRunsInProgress(RunningRuns, kw_only=True):
             report = self.read_ended(key[0])
             if report is not None:
                 self._ended[key] = now_ns, RunningRun(report=report)
-        self._shown = running
-        recently = now_ns - _SHOWN_AFTER_END_NS
-        self._ended = {key: end for key, end in self._ended.items() if end[0] > recently}
-        return (*running.values(), *(run for _, run in self._ended.values()))
+        return self._with_ended(running, now_ns)
 
 
 def _with_end(line: Report, task: Report) -> Report:

@@ -311,8 +311,8 @@ class WatchedTasks(Struct, kw_only=True):
         self._has_similar = True
 
     def runs_now(self) -> tuple[WatchedRun, ...]:
-        """The runs at this moment: those that have ended, then the largest share of the usual
-        duration first.
+        """The runs at this moment: those that have ended, the newest end first, then the largest
+        share of the usual duration first.
         """
         now_ns = self.clock.wall_ns()
         watched = []
@@ -330,8 +330,8 @@ class WatchedTasks(Struct, kw_only=True):
                 watched,
                 key=lambda task: (
                     task.run.is_running,
-                    -(task.share_of_usual_duration or 0),
-                    -(task.elapsed_ms or 0),
+                    task.run.is_running and -(task.share_of_usual_duration or 0),
+                    task.run.is_running and -(task.elapsed_ms or 0),
                 ),
             )
         )

@@ -28,6 +28,7 @@ from profiler.cli.watch_command import (
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.family import UsualDuration
 from profiler.record.record_model import NO_INTERVAL, UNKNOWN_SIZE, Distribution, Interval, Report
+from tests.cases import each_case
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import MESSAGE, checkpoint_at, ended, text
 from tests.terminals import texts
@@ -139,6 +140,23 @@ def test_the_lines_fit_and_the_rest_is_counted(height: int, noticed: int, width:
     assert more == f"… and {40 - sum(row.startswith('158d1c80') for row in rows)} more tasks"
 
 
+@each_case(
+    ("running", "ended_before", "ended_first", "more"),
+    [(20, 9, 5, 12), (2, 30, 15, 15), (2, 3, 3, 0), (17, 0, 0, 0)],
+)
+def test_what_has_ended_leaves_room_for_what_runs(
+    running: int, ended_before: int, ended_first: int, more: int
+) -> None:
+    """Many short tasks a minute would hide a long one, for which one looks at the screen."""
+    runs = [watched(ended(LINE, "failure", 3))] * ended_before + [watched()] * running
+    rows = shown(*runs, height=20)
+    states = [row.endswith("failed (3)") for row in rows if row.startswith("158d1c80")]
+    assert states == sorted(states, reverse=True)
+    assert sum(states) == ended_first
+    left = [row for row in rows if row.startswith("… and")]
+    assert left == ([f"… and {more} more tasks"] if more else [])
+
+
 def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
     logs, clock = FakeLogs(), FakeClock()
     shown: list[Sequence[str]] = []
@@ -170,8 +188,8 @@ def test_a_local_run_that_ended_is_listed_with_its_end_for_a_while() -> None:
     history["a"] = replace(ended(report), record=killed)
     (run,) = runs.current_runs(START_NS + NS_PER_SECOND)
     assert "failed (137)" in shown(watched(run.report))[2]
-    assert len(runs.current_runs(START_NS + 15 * NS_PER_SECOND)) == 1
-    assert runs.current_runs(START_NS + 16 * NS_PER_SECOND) == ()
+    assert len(runs.current_runs(START_NS + 300 * NS_PER_SECOND)) == 1
+    assert runs.current_runs(START_NS + 301 * NS_PER_SECOND) == ()
 
 
 def test_a_local_run_that_the_history_did_not_take_is_gone_with_its_end() -> None:

@@ -72,7 +72,8 @@ def test_a_run_without_a_line_for_ten_minutes_is_not_shown() -> None:
     assert run.silent_ms is None
 
 
-def test_an_ended_run_is_shown_once_if_it_was_seen_running() -> None:
+def test_an_ended_run_is_shown_for_five_minutes_if_it_was_seen_running() -> None:
+    """It was shown for one reading, which nobody sees who does not look at that moment."""
     line = checkpoint_at(NOW_NS)
     runs = runs_of(text(line))
     assert len(runs.current_runs(NOW_NS)) == 1
@@ -82,7 +83,9 @@ def test_an_ended_run_is_shown_once_if_it_was_seen_running() -> None:
     assert run.report.record.exit_code == 3
     assert run.elapsed_ms(NOW_NS + 9 * MINUTE_NS) == line.record.metrics.duration_ms
     take(runs, text(line))  # read again
-    assert runs.current_runs(NOW_NS + 2 * NS_PER_SECOND) == ()
+    (run,) = runs.current_runs(NOW_NS + 5 * MINUTE_NS)
+    assert run.report.record.exit_code == 3
+    assert runs.current_runs(NOW_NS + 5 * MINUTE_NS + NS_PER_SECOND) == ()
     assert runs_of(text(line), text(ended(line))).current_runs(NOW_NS) == ()
 
 
@@ -121,7 +124,30 @@ def test_ecs_says_which_tasks_run_and_the_lines_what_they_use() -> None:
     assert gone.report.record.status == "stopped"
     assert left.report == other
     assert gone.newest_interval == line.record.interval
-    assert len(runs.current_runs(NOW_NS, (other,))) == 1
+    left, gone = runs.current_runs(NOW_NS + 4 * MINUTE_NS, (other,))
+    assert (left.report, gone.report.record.status) == (other, "stopped")
+    take(runs, text(ended(line, "failure", 9)))  # its monitor's report came late
+    _, gone = runs.current_runs(NOW_NS + 4 * MINUTE_NS, (other,))
+    assert gone.report.record.exit_code == 9
+    assert len(runs.current_runs(NOW_NS + 5 * MINUTE_NS, (other,))) == 1
+
+
+def test_a_batch_that_is_restarted_runs_again() -> None:
+    line = checkpoint_at(NOW_NS)
+    runs = RunningRuns()
+    for status, is_running in (("running", True), ("stopped", False), ("running", True)):
+        (run,) = runs.current_runs(NOW_NS, (task(line, status),))
+        assert run.is_running is is_running
+
+
+def test_the_newest_end_is_first() -> None:
+    lines = [checkpoint_at(NOW_NS, task_id=name) for name in ("first", "second")]
+    runs = runs_of(*map(text, lines))
+    runs.current_runs(NOW_NS)
+    for line in lines:
+        take(runs, text(ended(line)))
+        shown = runs.current_runs(NOW_NS)
+    assert [run.report.record.task_id for run in shown] == ["second", "first"]
 
 
 def test_the_report_of_a_task_that_ecs_has_not_stopped_yet_is_its_end() -> None:
@@ -131,4 +157,5 @@ def test_the_report_of_a_task_that_ecs_has_not_stopped_yet_is_its_end() -> None:
     take(runs, text(ended(line)))
     (run,) = runs.current_runs(NOW_NS, (task(line),))
     assert run.report.record.status == "success"
-    assert runs.current_runs(NOW_NS, (task(line, "stopped"),)) == ()
+    (run,) = runs.current_runs(NOW_NS, (task(line, "stopped"),))
+    assert run.report.record.status == "success"
