@@ -138,7 +138,7 @@ def _story_rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[S
         yield from _device_rows(record, usage, outcome)
     is_killed = outcome.ran_out_of_memory
     if outcome.status == "success" and not is_killed:
-        yield StoryRow("memory advice", memory_advice(record.metrics))
+        yield StoryRow("memory advice", memory_advice(record))
         said = wait.sentence and f"{wait.sentence}."
         yield StoryRow("time advice", time_advice(record, said))
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)

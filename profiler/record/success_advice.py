@@ -2,6 +2,7 @@
 time. All outputs take it from the run's story.
 """
 
+import math
 from typing import Final
 
 from profiler.record.container_clients import container_client
@@ -23,20 +24,29 @@ ALL_CPU_USED: Final = "used all of its"
 _MIN_SATURATED_PERCENT = 30
 _MIN_ADVICE_PERCENT = 30
 _ONE_CPU = (0.9, 1.05)
+_PERCENT = 100
 
 
-def memory_advice(metrics: Metrics) -> str:
-    """A warning where nearly all of the memory was used; "" else."""
+def memory_advice(record: Record) -> str:
+    """A warning where nearly all of the memory was used; "" else.
+
+    Of a machine's memory, other programs had a part, and what does not fit may be swapped.
+    """
+    metrics = record.metrics
     peak_mb = metrics.max_memory_used_mb
     size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb or not is_near_limit(peak_mb, size_mb):
         return ""
+    is_of_machine = size_mb == record.visible.memory_mb
     if peak_mb < size_mb:
-        word = "at most" if isinstance(metrics.memory_peak, AtLeast) else "only"
-        left = f"{word} {format_memory(size_mb - peak_mb)} of"
+        is_bound = is_of_machine or isinstance(metrics.memory_peak, AtLeast)
+        left = f"{'at most' if is_bound else 'only'} {format_memory(size_mb - peak_mb)} of"
+        more = f"{math.ceil(_PERCENT * (size_mb / peak_mb - 1))} % more"
     else:
         left = "no"
-    return f"{left} memory was left: with a little more data it would be killed."
+        more = "more"
+    end = "not fit" if is_of_machine else "be killed"
+    return f"{left} memory was left: a run that needs {more} would {end}."
 
 
 def time_advice(record: Record, cpu_wait_sentence: str) -> str:

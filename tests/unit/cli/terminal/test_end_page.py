@@ -41,6 +41,7 @@ from profiler.record.record_model import (
     Sampling,
     Series,
     TaskSize,
+    Visible,
     decode,
 )
 from profiler.record.run_usage import run_usage_of
@@ -463,11 +464,15 @@ def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
         ({}, ENOUGH),
         (
             {"max_memory_used_mb": 4000},
-            "only 96 MB of memory was left: with a little more data it would be killed.",
+            "only 96 MB of memory was left: a run that needs 3 % more would be killed.",
         ),
         (
             {"max_memory_used_mb": 4000, "memory_peak_source": "sampled"},
-            "at most 96 MB of memory was left: with a little more data it would be killed.",
+            "at most 96 MB of memory was left: a run that needs 3 % more would be killed.",
+        ),
+        (
+            {"max_memory_used_mb": 4096},
+            "no memory was left: a run that needs more would be killed.",
         ),
         (SATURATED, f"{SATURATION}: with 4 vCPU it would take 0.6 to 1× as long."),
         (
@@ -502,6 +507,13 @@ def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
 )
 def test_the_advice_follows_from_the_numbers(metrics: dict[str, Any], expected: str) -> None:
     assert advice(metrics) == expected
+
+
+def test_a_machines_memory_was_not_all_for_the_run_and_may_be_swapped() -> None:
+    machine = Visible(memory_mb=4096)
+    assert advice({"max_memory_used_mb": 4000}, visible=machine) == (
+        "at most 96 MB of memory was left: a run that needs 3 % more would not fit."
+    )
 
 
 def test_out_of_memory_comes_first_whatever_the_end() -> None:
