@@ -119,8 +119,9 @@ def basis_sentences(advices: Sequence[Advice]) -> Iterator[str]:
     """A sentence about the bases of the estimates, if there are any."""
     counts: Counter[MonthBasis] = Counter()
     for advice in advices:
-        if advice.month is not None and advice.usd_per_run is not None:
-            counts[advice.month.basis] += 1
+        month = advice.month
+        if month is not None and advice.usd_per_run is not None:
+            counts["window" if month.is_of_few_days else month.basis] += 1
     texts = []
     for basis, text in _BASES.items():
         if counts[basis]:

@@ -23,7 +23,7 @@ from profiler.core.optional_math import (
     median,
     min_known,
 )
-from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
+from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, NS_PER_HOUR, parse_ns
 from profiler.record.mapped_files import enough_say_files_apart, runs_of_one_meaning
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Report
@@ -50,6 +50,9 @@ USUAL_DAYS: Final = 90
 _SLOW: Final = 1.5
 # One task in a longer time is no nightly one.
 _MIN_COVERED_DAYS: Final = 2
+# From the first to the last of seven nights, of which the last may begin earlier: fewer days do not
+# show what a week has.
+_WEEK_NS: Final = 6 * NS_PER_DAY - NS_PER_HOUR
 
 # ``measured``: from five tasks or more in a day or more. ``schedule``: the due times of the
 # family's schedules. ``window``: as many tasks a day as a window shows that is too short for that.
@@ -196,10 +199,13 @@ class ObservedNeeds(Struct, frozen=True, kw_only=True):
 
 
 class MonthlyTasks(Struct, frozen=True, kw_only=True):
-    """The number of a family's tasks in a month, and its basis."""
+    """The number of a family's tasks in a month, and its basis; ``is_of_few_days``: measured in
+    less than a week.
+    """
 
     runs: float
     basis: MonthBasis
+    is_of_few_days: bool = False
 
     @property
     def is_estimate(self) -> bool:
@@ -213,7 +219,9 @@ def measured_month(tasks: int, window_ns: int) -> MonthlyTasks | None:
     if tasks < MIN_RUNS or window_ns < NS_PER_DAY:
         return None
     per_day = (tasks - 1) / (window_ns / NS_PER_DAY)
-    return MonthlyTasks(runs=per_day * DAYS_PER_MONTH, basis="measured")
+    return MonthlyTasks(
+        runs=per_day * DAYS_PER_MONTH, basis="measured", is_of_few_days=window_ns < _WEEK_NS
+    )
 
 
 def estimated_month(

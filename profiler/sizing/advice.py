@@ -105,8 +105,12 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     @property
     def monthly_amount_mark(self) -> str:
-        """The mark of amounts a month: they are an estimate, or the least that Spot costs."""
-        if self.has_estimated_month or self.evidence.usage.on_spot:
+        """The mark of amounts a month: they are an estimate, of the runs of a few days, or the
+        least that Spot costs.
+        """
+        month = self.month
+        is_rough = month is not None and (month.is_estimate or month.is_of_few_days)
+        if is_rough or self.evidence.usage.on_spot:
             return APPROXIMATELY
         return ""
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from profiler.cli.recommended_months import basis_sentences
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
 from profiler.record.family import MonthBasis, MonthlyTasks, estimated_month, measured_month
 from profiler.record.record_model import Report
@@ -33,6 +34,29 @@ def test_five_tasks_in_a_day_measure_a_month() -> None:
     assert found is not None
     assert found.basis == "measured"
     assert found.runs == pytest.approx(DAYS_PER_MONTH)
+
+
+@each_case(
+    ("hours", "count", "is_of_few_days"),
+    [
+        (24 * HOUR, 5, True),
+        (15 * HOUR, 5, True),
+        (24 * HOUR, 7, False),
+        (24 * HOUR - 2 / 60, 7, False),  # each night two minutes earlier
+        (24 * HOUR, 30, False),
+    ],
+)
+def test_less_than_seven_nights_do_not_show_what_a_week_has(
+    hours: float, count: int, *, is_of_few_days: bool
+) -> None:
+    """Runs of three days gave a month's money, to the cent and without a mark."""
+    made = advice(run_after(number * hours, number) for number in range(count))
+    assert made.month is not None
+    assert made.month.basis == "measured"
+    assert made.monthly_amount_mark == ("≈ " if is_of_few_days else "")
+    assert [*basis_sentences([made])] == (
+        ["≈ is an estimate: as many runs a day as seen of 1 family."] if is_of_few_days else []
+    )
 
 
 @pytest.mark.parametrize(("hours", "count"), [(24 * HOUR, 4), (0.25, 50), (1.0, 1)])
