@@ -37,13 +37,18 @@ _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_durat
 # Without milliseconds and the name of the month, so that the column of a table is not cut.
 _TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
 _ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
+# A pattern has no significant digits: these are all that the record has, so that a use of 0.002 %
+# is no 0.
+_PERCENT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[000]"}}
 _UNIT_SUFFIXES: Final = {
     "_bytes": {"id": "bytes", "params": {"pattern": "0,0.0 b"}},
     "usd": {"id": "number", "params": {"pattern": "$0,0.00"}},
-    **dict.fromkeys(("_percent", ".percent", "_mb"), _ONE_DIGIT_FORMAT),
+    **dict.fromkeys(("_percent", ".percent"), _PERCENT_FORMAT),
+    "_mb": _ONE_DIGIT_FORMAT,
 }
 _PART_FORMATS: Final[Mapping[str, Json]] = {
-    **dict.fromkeys((".percent.", "_mb."), _ONE_DIGIT_FORMAT),
+    ".percent.": _PERCENT_FORMAT,
+    "_mb.": _ONE_DIGIT_FORMAT,
     ".slowdown.": {"id": "number", "params": {"pattern": "0,0.[00]"}},
 }
 # The values are addresses of several hundred characters.

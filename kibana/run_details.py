@@ -8,7 +8,6 @@ from kibana import vega_parts as vega
 from kibana.dashboard_model import TIME_FIELD, Drawing, Json
 from kibana.vega_parts import signal
 
-_START: Final = "event.start"
 _MAX_CONTAINERS: Final = 6
 _SIZES: Final = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 _FIRST_ROW_PX: Final = 28
@@ -48,16 +47,7 @@ def _newest_task_search() -> Json:
         "terms": {"field": "container.name", "missing": "", "size": _MAX_CONTAINERS},
         "aggs": {"newest": {"top_hits": newest}},
     }
-    tasks = {
-        "terms": {
-            "field": "task.id",
-            "size": 1,
-            "order": {"start": "desc"},
-            "collect_mode": "breadth_first",
-        },
-        "aggs": {"start": {"max": {"field": _START}}, "container": containers},
-    }
-    return vega.search("task-reports-*,task-checkpoints-*", {"task": tasks})
+    return vega.search_newest_task({"container": containers})
 
 
 def _rows_of_batch(name: str, is_measured: str, rows: list[str], is_shown: str) -> Json:

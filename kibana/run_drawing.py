@@ -8,7 +8,6 @@ from kibana.dashboard_model import TIME_FIELD, Drawing, Json
 from kibana.run_tiles import TILES_PX, tile_marks, tiles_text, verdict_colour
 from kibana.vega_parts import signal
 
-_START: Final = "event.start"
 _RUN: Final = "aws.cloudwatch.log_stream"
 # With one checkpoint a minute, the last two days of a run.
 _MAX_CHECKPOINTS: Final = 3000
@@ -18,7 +17,7 @@ _GAP_PX: Final = 26
 _CPU_COLOUR: Final = colours.USED
 _MEMORY_COLOUR: Final = "#54b399"
 _SHOWN_FIELDS: Final = [
-    _START,
+    vega.START,
     "event.end",
     "task.id",
     "task.family",
@@ -49,12 +48,14 @@ _SHOWN_FIELDS: Final = [
 
 
 def _newest_run_search() -> Json:
-    """The run with the newest start: its report with its series, and its checkpoints.
+    """The container with the newest start of the newest task: its report with its series, and its
+    checkpoints.
 
     A log stream is of one container of one task.
     """
-    report = {"size": 1, "_source": [*_SHOWN_FIELDS, "series"]}
-    checkpoint = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}], "_source": _SHOWN_FIELDS}
+    newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}]}
+    report = {**newest, "_source": [*_SHOWN_FIELDS, "series"]}
+    checkpoint = {**newest, "_source": _SHOWN_FIELDS}
     times = {
         "terms": {"field": TIME_FIELD, "size": _MAX_CHECKPOINTS, "order": {"_key": "desc"}},
         "aggs": {
@@ -63,15 +64,9 @@ def _newest_run_search() -> Json:
         },
     }
     runs = {
-        "terms": {
-            "field": _RUN,
-            "missing": "",
-            "size": 1,
-            "order": {"newest": "desc"},
-            "collect_mode": "breadth_first",
-        },
+        "terms": {"field": _RUN, "missing": "", "size": 1, "order": {"newest": "desc"}},
         "aggs": {
-            "newest": {"max": {"field": _START}},
+            "newest": {"max": {"field": vega.START}},
             "report": {
                 "filter": {"term": {"event.dataset": "task.report"}},
                 "aggs": {"newest": {"top_hits": report}},
@@ -82,7 +77,7 @@ def _newest_run_search() -> Json:
             },
         },
     }
-    return vega.search("task-reports-*,task-checkpoints-*", {"run": runs})
+    return vega.search_newest_task({"run": runs})
 
 
 _IS_KILLED: Final = (
@@ -99,11 +94,12 @@ def _run_of_documents() -> Json:
     return vega.search_data(
         "run",
         _newest_run_search(),
-        "run",
+        "task",
         [
             *vega.formula_transforms(
                 {
-                    "final": "datum.report.newest.hits.hits",
+                    "final": "datum.run.buckets[0].report.newest.hits.hits",
+                    "checkpoint": "datum.run.buckets[0].checkpoint",
                     "last": "datum.checkpoint.newest.hits.hits",
                     "doc": "length(datum.final) ? datum.final[0]._source : datum.last[0]._source",
                     "isRunning": "!length(datum.final)",

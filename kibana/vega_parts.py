@@ -11,6 +11,7 @@ from kibana.dashboard_model import TIME_FIELD, Json
 from profiler.record.units import APPROXIMATELY
 
 SCHEMA: Final = "https://vega.github.io/schema/vega/v5.json"
+START: Final = "event.start"
 LABEL: Final = "guide-label"
 STRONG_LABEL: Final = "guide-title"
 ROW_HEIGHT: Final = 34
@@ -112,6 +113,20 @@ def search_reports(size: int, order: Json, aggregations: Json) -> Json:
     """A search of reports by family: the first of so many in this order."""
     terms = {"field": "task.family", "size": size, "order": order}
     return search("task-reports-*", {"family": {"terms": terms, "aggs": aggregations}})
+
+
+def search_newest_task(aggregations: Json) -> Json:
+    """A search of reports and checkpoints of the task with the newest start: all drawings of one
+    run show the same one, also where two began at the same time.
+    """
+    terms = {
+        "field": "task.id",
+        "size": 1,
+        "order": {"start": "desc"},
+        "collect_mode": "breadth_first",
+    }
+    task = {"terms": terms, "aggs": {"start": {"max": {"field": START}}, **aggregations}}
+    return search("task-reports-*,task-checkpoints-*", {"task": task})
 
 
 def search_data(name: str, url: Json, buckets: str, transform: Sequence[Json]) -> Json:

@@ -628,7 +628,8 @@ def test_a_part_of_the_recommended_size_that_is_unknown_is_left_out(
         "recommendation": advice,
     }
     run = {"report": newest(document), "checkpoint": {**newest(), "at": {"buckets": []}}}
-    answers = {"run": {"aggregations": {"run": {"buckets": [run]}}}}
+    task = {"run": {"buckets": [run]}}
+    answers = {"run": {"aggregations": {"task": {"buckets": [task]}}}}
     texts = evaluate(DRAWING["run-curves"], answers, VERSIONS[0])["texts"]
     assert shown in texts
     assert not [text for text in texts if "NaN" in text or "undefined" in text]
@@ -642,7 +643,8 @@ def verdict_of(**task: Any) -> tuple[str, str, str]:
         "container": {"name": "batch"},
     }
     run = {"report": newest(document), "checkpoint": {**newest(), "at": {"buckets": []}}}
-    answers = {"run": {"aggregations": {"run": {"buckets": [run]}}}}
+    task = {"run": {"buckets": [run]}}
+    answers = {"run": {"aggregations": {"task": {"buckets": [task]}}}}
     view = evaluate(DRAWING["run-curves"], answers, VERSIONS[0])
     (drawn_run,) = view["data"]["run"]
     (facts,) = (text for text in view["texts"] if text.startswith("Exit code"))
@@ -753,6 +755,33 @@ def test_a_run_that_goes_on_has_a_point_for_each_checkpoint(filled: SearchServer
 def test_without_a_selected_run_the_newest_by_start_is_drawn(filled: SearchServer) -> None:
     (run,) = drawn(filled, "run-curves")["data"]["run"]
     assert run["doc"]["task"]["id"] == "stopped"
+
+
+@contextlib.contextmanager
+def two_that_began_together(server: SearchServer) -> Iterator[None]:
+    """Two more runs with the same, newest start, of which the second one's log stream is first."""
+    (found,) = search(server, query={"term": {"task.id": "stopped"}})["hits"]["hits"]
+    addresses = []
+    for name, log_stream, peak_mb in (("x-first", "z", 111), ("y-second", "a", 222)):
+        document = json.loads(json.dumps(found["_source"]))
+        document["event"]["start"] = "2026-03-01T11:58:00.000Z"
+        document["task"] |= {"id": name}
+        document["usage"]["memory"]["used_mb"]["max"] = peak_mb
+        document["aws"]["cloudwatch"]["log_stream"] = log_stream
+        addresses.append(f"{server.url}/{found['_index']}/_doc/{name}?refresh=true")
+        requests.put(addresses[-1], json=document, timeout=LIMIT_SECONDS).raise_for_status()
+    yield
+    for address in addresses:
+        requests.delete(address, timeout=LIMIT_SECONDS).raise_for_status()
+
+
+def test_of_runs_that_began_together_all_drawings_show_the_same(filled: SearchServer) -> None:
+    """One searched the newest task, the other the newest log stream."""
+    with two_that_began_together(filled):
+        (run,) = drawn(filled, "run-curves")["data"]["run"]
+        (container,) = drawn(filled, "run-details")["data"]["containers"]
+    assert run["doc"]["task"]["id"] == "x-first"
+    assert run["memory"]["used_mb"]["max"] == container["memory"]["used_mb"]["max"] == 111
 
 
 def test_a_drawing_without_runs_says_so(filled: SearchServer) -> None:
