@@ -176,7 +176,7 @@ def pytest_sessionfinish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The unit tests come last: their files are so short that all processes end together."""
-    mark_rest_as_slow(items)
+    mark_rest_as_slow(items, _is_costly)
     files = Counter(item.path for item in items)
     # The longest waits begin first: of a file with many tests, each of which waits.
     waiting = [path for path, _ in files.most_common() if _folder(path) in _WAITING]
@@ -189,6 +189,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # floors of coverage.
         if _folder(item.path) != "unit":
             item.add_marker(pytest.mark.no_cover)
+
+
+def _is_costly(item: pytest.Item) -> bool:
+    """Whether a test runs whole commands, and in `make test` rather than in a lane of its own."""
+    is_in_own_lane = any(map(item.get_closest_marker, ("accuracy", "waits")))
+    return _folder(item.path) in (*_WAITING, *_COMPUTING) and not is_in_own_lane
 
 
 @cache

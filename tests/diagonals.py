@@ -1,38 +1,43 @@
-"""Sweeps whose diagonal `make test` runs: each value of each parameter, but not each with each
-other. `make slow` runs each pair of values of two parameters, which have the marker ``slow``.
+"""Sweeps of which `make test` runs few cases. Of a test with the marker ``diagonal``, it runs each
+value of each parameter, but not each with each other, and `make slow` each pair of values of two
+parameters. Of another test with parameters, it runs two cases, and `make slow` the others; but of one
+that costs next to nothing, as the unit tests, all. What `make slow` runs has the marker ``slow``.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import pytest
 
+_FEW = 2
 
-def mark_rest_as_slow(items: list[pytest.Item]) -> None:
-    """Of each test with the marker ``diagonal``, ``diagonal(MOST)`` for at most so many. What has no
-    pair of its own is left out.
+
+def mark_rest_as_slow(items: list[pytest.Item], is_costly: Callable[[pytest.Item], bool]) -> None:
+    """Of each sweep. ``diagonal(MOST)`` is for at most so many cases. What has no pair of its own is
+    left out. ``is_costly``: whether two cases of a test without the marker are enough.
     """
     left_out = set[pytest.Item]()
     sweeps = defaultdict[str, list[pytest.Function]](list)
     for item in items:
-        is_slow = item.get_closest_marker("slow") is not None
         if (
             isinstance(item, pytest.Function)
-            and item.get_closest_marker("diagonal")
-            and not is_slow
+            and hasattr(item, "callspec")
+            and item.get_closest_marker("slow") is None
+            and (item.get_closest_marker("diagonal") or is_costly(item))
         ):
             sweeps[item.nodeid.partition("[")[0]].append(item)
     for sweep in sweeps.values():
-        (*given,) = sweep[0].get_closest_marker("diagonal").args  # type: ignore[union-attr]
+        marker = sweep[0].get_closest_marker("diagonal")
         cases = [item.callspec._idlist for item in sweep]
-        places = diagonal(cases, *given)
-        rest = with_each_pair(cases, places)
-        for number, item in enumerate(sweep):
+        places = diagonal(cases, *(marker.args if marker else (_FEW,)))
+        others = {*range(len(cases))} - places
+        rest = with_each_pair(cases, places) if marker else others
+        for number in others:
             if number in rest:
-                item.add_marker(pytest.mark.slow)
-            elif number not in places:
-                left_out.add(item)
+                sweep[number].add_marker(pytest.mark.slow)
+            else:
+                left_out.add(sweep[number])
     if left_out:
         items[:] = [item for item in items if item not in left_out]
 
@@ -45,7 +50,7 @@ def diagonal(cases: Sequence[Sequence[str]], most: int | None = None) -> set[int
     longest = max(map(len, values))
     steps = [tuple(of[n % len(of)] for of in values) for n in range(longest)]
     if most is not None and most < longest:
-        steps = [steps[n * (longest - 1) // (most - 1)] for n in range(most)]
+        steps = [steps[n * (longest - 1) // max(1, most - 1)] for n in range(most)]
     return {number for number, case in enumerate(cases) if tuple(case) in steps}
 
 

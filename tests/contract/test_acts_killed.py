@@ -35,11 +35,9 @@ from tests.refused_acts import (
 from tests.resize_account import ACCOUNT, DEFINITIONS, Account
 from tools.moto_server import fake_aws
 
-OTHERS = (behind, unmonitored, rolled_out, removed)
+OTHERS = (put_back, judged, behind, unmonitored, rolled_out, removed)
 BUILDS = [
     oversized,
-    put_back,
-    judged,
     *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS),
 ]
 WRITES = (
@@ -163,6 +161,7 @@ def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
             assert now == wanted, nth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_throttled_call_is_waited_out_and_an_endless_one_is_said(
     proxy: HostileProxy,
@@ -199,6 +198,7 @@ def check_startable_unproxied(built: Built) -> None:
     built.account.url = built.proxy.url
 
 
+@pytest.mark.slow
 @pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
@@ -294,6 +294,7 @@ def test_a_schedule_that_a_person_has_put_back_on_the_failed_size_stays_there(
         assert after_the_next_call(account) == ("nightly:2", "nightly:3", True)
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("seconds", "is_moved"),
     [
@@ -342,6 +343,7 @@ def tagged(value: str) -> Callable[[Account], None]:
     return tag
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     "happens",
     [
@@ -364,6 +366,7 @@ def test_a_schedule_on_a_failed_size_stays_and_is_named_where_it_is_not_known_to
         assert after_the_next_call(account) == ("nightly:2", "nightly:2", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, {"Description": "repaired"}])
 def test_a_schedule_that_a_person_changes_during_the_next_call_stays(
     fields: dict[str, str], proxy: HostileProxy, tmp_path: Path

@@ -262,6 +262,7 @@ def two_oversized(people: TwoPeople) -> None:
     people.account.rule("often", "hourly")
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("changed", ["rule", "schedule", "both"])
 def test_a_size_that_no_longer_fits_is_put_back(people: TwoPeople, changed: str) -> None:
     """Somebody edits a rule while another family is in work, or makes a schedule while the size is
@@ -539,6 +540,7 @@ def test_a_last_reading_that_fails_is_said(people: TwoPeople) -> None:
     assert account.newest("nightly") == [2]
 
 
+@pytest.mark.slow
 def test_the_lists_are_read_a_few_times_however_many_families_there_are(
     people: TwoPeople,
 ) -> None:
@@ -583,6 +585,7 @@ def test_a_rule_of_a_reading_that_failed_is_read_again(people: TwoPeople) -> Non
     assert sizes == {"daily": "512", "hourly": "2048", "nightly": "2048"}
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("first", ["resize", "add-monitor"])
 def test_a_size_and_a_monitor_at_once_lose_neither(people: TwoPeople, first: str) -> None:
     """The second person's command is whole before the first one's registration, which hides it: the
@@ -784,6 +787,7 @@ def test_a_policy_that_somebody_replaces_is_attached_again(
     assert puts() == 1 + is_replaced
 
 
+@pytest.mark.slow
 def test_two_policies_of_one_role_at_once_keep_both(people: TwoPeople) -> None:
     """Whichever call of IAM the other person's whole act precedes. Only within the moment between
     the first one's last reading and its put is the other's part lost, which IAM cannot tell: its

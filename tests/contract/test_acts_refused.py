@@ -38,7 +38,7 @@ def proxy() -> Iterator[RefusingProxy]:
         yield made
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(1)
 @each_refused
 @pytest.mark.parametrize("build", [oversized, put_back, judged])
 def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
@@ -71,6 +71,7 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
 READ_AGAIN = {"DescribeStackResources", "ListClusters", "ListTasks"}
 
 
+@pytest.mark.slow
 @pytest.mark.diagonal
 @each_refused
 @pytest.mark.parametrize("build", [rolled_out, removed])
@@ -126,6 +127,7 @@ def begun(account: Account) -> Act:
     return (*words, "--json")
 
 
+@pytest.mark.slow
 def test_a_lost_answer_hides_no_start_date_that_was_dropped(
     proxy: RefusingProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

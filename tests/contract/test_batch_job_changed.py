@@ -192,6 +192,7 @@ def test_an_attempt_on_spot_has_cost_at_least_what_its_documents_say_in_any_orde
     assert "≥ $0.50" in slack.messages[0]["text"]
 
 
+@pytest.mark.slow
 def test_an_array_of_10_000_is_one_message_and_few_calls(
     batch: FakeBatch, slack: FakeSlack
 ) -> None:

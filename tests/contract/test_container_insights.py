@@ -184,6 +184,7 @@ def test_tasks_of_services_count_only_on_request(logs: PlayedLogs) -> None:
     assert run_here({}, "history", "--services").returncode == 2
 
 
+@pytest.mark.slow
 def test_runs_that_no_minute_caught_are_counted(logs: PlayedLogs) -> None:
     logs.put(PERFORMANCE, minutes(START_MS, 12))
     short = [
@@ -308,6 +309,7 @@ def advice(logs: PlayedLogs, *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_advice_knows_that_minutes_hide_peaks(logs: PlayedLogs) -> None:
     """1400 MB: 2 GB would hold 1.2 × as much, and not 1.5 ×."""
     logs.put(PERFORMANCE, minutes(START_MS, 12, memory=1400, size=(1024, 4096)))

@@ -148,6 +148,7 @@ def test_a_family_whose_log_group_is_denied_half_way_is_not_registered(
     assert account.newest("a", "b") == [2, 1]
 
 
+@pytest.mark.slow
 def test_a_denied_log_group_is_named_for_a_glob_of_log_groups_too(
     account: Account, proxy: AwsProxy
 ) -> None:
@@ -323,6 +324,7 @@ def test_a_family_that_is_nearly_right_gets_a_suggestion(empty: Account) -> None
         assert done.stderr.endswith("Did you mean nightly-etl?\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["resize", "add-monitor"])
 def test_a_long_reading_has_a_sign_of_life_on_a_pipe(
     empty: Account, proxy: AwsProxy, command: str

@@ -262,6 +262,7 @@ def test_without_the_right_to_read_subscriptions_the_log_group_is_read(
     assert "There is no report of the last 8 days." not in texts
 
 
+@pytest.mark.slow
 def test_a_report_that_another_family_wrote_does_not_hide_that_there_is_none(
     account: Account,
 ) -> None:
@@ -276,6 +277,7 @@ def test_a_report_that_another_family_wrote_does_not_hide_that_there_is_none(
     assert account.doctor()[1]["done"]["lastReport"] == reported_at
 
 
+@pytest.mark.slow
 def test_a_policy_of_another_name_is_enough(
     account: Account,
 ) -> None:
@@ -317,6 +319,7 @@ def test_a_policy_of_another_name_is_enough(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account) -> None:
     account.roll_out("done")
     account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
@@ -370,6 +373,7 @@ PULL = {
 }
 
 
+@pytest.mark.slow
 def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(
     account: Account,
 ) -> None:

@@ -569,6 +569,7 @@ def starts_nothing(refusal: str, name: str = "etl") -> str:
 NOT_THERE = "overrides the container btch, which the definition does not have"
 
 
+@pytest.mark.slow
 def test_an_input_that_run_task_refuses_starts_nothing(account: Account) -> None:
     """Of the newest revision, and of a pinned one, as far as a Fargate task, whose size must
     exist, and containers, which must be there, say it.
@@ -608,6 +609,7 @@ def test_an_input_that_run_task_refuses_starts_nothing(account: Account) -> None
     assert account.of_family("other") == []
 
 
+@pytest.mark.slow
 def test_a_state_of_step_functions_that_run_task_refuses_starts_nothing(account: Account) -> None:
     """Of the newest revision, and of a pinned one that is there no more."""
     account.ecs.create_cluster(clusterName="default")
@@ -712,6 +714,7 @@ def test_a_schedule_whose_cluster_lacks_its_capacity_provider_starts_nothing(
     assert "allow ecs:DescribeClusters" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_schedule_on_a_launch_type_that_ecs_does_not_list_starts_nothing(
     account: Account,
 ) -> None:
@@ -825,6 +828,7 @@ def test_no_schedule_is_moved_to_a_revision_that_its_input_does_not_fit(account:
     assert done.returncode == 1, "it starts nothing where it was, and none here"
 
 
+@pytest.mark.slow
 def test_secrets_that_the_execution_role_may_not_read_are_a_problem(account: Account) -> None:
     """By the policies of the role and of the secret; no value is read."""
     secrets = account.aws.client("secretsmanager")

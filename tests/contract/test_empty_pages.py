@@ -23,6 +23,7 @@ def aws() -> Iterator[FakeAws]:
         yield made
 
 
+@pytest.mark.slow
 def test_each_list_is_read_behind_an_empty_page(aws: FakeAws, tmp_path: Path) -> None:
     """A revision of ours that a person deregistered, schedules, rules, services and tasks."""
     account = Account(aws, tmp_path)

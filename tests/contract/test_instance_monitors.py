@@ -102,6 +102,7 @@ def test_its_families_are_monitored_and_need_no_permission_and_the_setup_counts_
     )
 
 
+@pytest.mark.slow
 def test_no_monitor_is_added_to_them_unless_they_are_named(account: Account) -> None:
     run_instance_monitor(account.ecs)
     words = ("taskdef", "add-monitor", "--cluster", "jobs")
@@ -126,6 +127,7 @@ def test_no_monitor_is_added_to_them_unless_they_are_named(account: Account) -> 
     assert removed["own"]["action"] == "remove monitor"
 
 
+@pytest.mark.slow
 def test_a_family_of_two_clusters_is_monitored_if_both_have_a_monitor(account: Account) -> None:
     run_instance_monitor(account.ecs)
     words = ("taskdef", "add-monitor", "--scheduled")
@@ -212,6 +214,7 @@ INSTANCE_STREAM = f"instance/task-monitor/{'ab' * 16}"
 SPLUNK = {**BATCH, "logConfiguration": {"logDriver": "splunk"}}
 
 
+@pytest.mark.slow
 def test_readers_of_log_groups_read_the_instance_monitors_group(account: Account) -> None:
     """Reports of batches with another log driver, without a search cluster."""
     account.aws.create_log_group(MONITORS)

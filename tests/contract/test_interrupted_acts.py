@@ -64,7 +64,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr.rstrip().splitlines()[-1]
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_a_resize_ends_after_the_family_in_work_and_goes_on_later(
@@ -146,6 +146,7 @@ def test_monitors_are_added_until_the_signal_and_the_sum_is_said(
     assert account.newest(*FAMILIES) == [2, 2, 2]
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("operation", ["RegisterTaskDefinition", "PUT /schedules/nightly"])
 def test_credentials_that_expire_in_the_middle_are_said_with_what_was_done(
     interrupted: Interrupted, operation: str
@@ -314,6 +315,7 @@ def test_an_import_ends_after_the_step_in_work(interrupted: Interrupted) -> None
     assert ui.imports == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_an_act_goes_on_when_nobody_reads_it_any_more(
     interrupted: Interrupted, closed: str

@@ -122,6 +122,7 @@ def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
         check_next_call(built, wanted, nth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_throttled_call_is_waited_out_and_an_endless_one_is_said(
     proxy: HostileProxy,
@@ -150,6 +151,7 @@ def test_a_throttled_call_is_waited_out_and_an_endless_one_is_said(
         check_next_call(built, wanted, nth)
 
 
+@pytest.mark.slow
 @pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])

@@ -59,7 +59,7 @@ def proxy(aws: FakeAws) -> Iterator[AwsProxy]:
         yield made
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(1)
 @each_refused
 @pytest.mark.parametrize("build", [oversized, killed, uncovered, asked_for])
 def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(

@@ -341,6 +341,7 @@ def refusing(patch: pytest.MonkeyPatch, nth: int = 0) -> list[str]:
     return made
 
 
+@pytest.mark.slow
 def test_a_refused_call_of_a_retry_is_said_and_nothing_is_started_twice(
     batch: FakeBatch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

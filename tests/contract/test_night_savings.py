@@ -254,6 +254,7 @@ def test_a_saving_of_less_than_a_dollar_is_no_line(morning: Morning) -> None:
     assert morning.send() == []
 
 
+@pytest.mark.slow
 def test_families_beyond_the_first_are_counted_without_an_amount(morning: Morning) -> None:
     names = [f"job-{number}" for number in range(7)]
     for number, name in enumerate(names):
@@ -352,6 +353,7 @@ def started_by_all(morning: Morning) -> None:
         morning.account.state_machine(name, {"TaskDefinition": "nightly"})
 
 
+@pytest.mark.slow
 def test_whichever_call_is_one_too_many_there_is_no_amount(
     morning: Morning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +450,7 @@ def test_without_the_runs_there_is_no_message_and_a_retry_has_them(
     assert len(slack.messages) == 1
 
 
+@pytest.mark.slow
 def test_the_due_times_of_state_machines_count_as_in_the_command(morning: Morning) -> None:
     """Of the inner one, by the outer one's rule, which may be due in each hour: a run of five and a
     half hours could last until the next is due. The control has a machine that nothing starts.

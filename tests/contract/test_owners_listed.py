@@ -82,6 +82,7 @@ def test_a_plan_of_many_families_asks_for_few_stacks_once(
     assert made.total() < BEFORE / 2
 
 
+@pytest.mark.slow
 def test_an_act_asks_about_each_family_and_schedule_that_it_changes(
     account: Account, proxy: AwsProxy
 ) -> None:
@@ -103,6 +104,7 @@ def test_an_act_asks_about_each_family_and_schedule_that_it_changes(
     assert changed == FAMILIES[:-1]
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("refused", sorted(LISTS))
 def test_without_the_right_to_list_each_is_asked_about(
     account: Account, proxy: AwsProxy, refused: str
@@ -118,6 +120,7 @@ def test_without_the_right_to_list_each_is_asked_about(
     assert made["DescribeStackResources"] == BEFORE - 1  # the schedule of the stack's family
 
 
+@pytest.mark.slow
 def test_without_the_resources_of_one_stack_each_is_asked_about(
     account: Account, proxy: AwsProxy
 ) -> None:
@@ -163,6 +166,7 @@ def test_a_stack_owns_its_resources_in_whatever_state_it_is(
     assert calls(proxy).keys() >= LISTS
 
 
+@pytest.mark.slow
 def test_many_stacks_are_not_listed_for_few_families(account: Account, proxy: AwsProxy) -> None:
     for number in range(300):
         own(account, f"queue-{number}", "AWS::SQS::Queue", stack=f"queues-{number}")
@@ -187,6 +191,7 @@ def test_stacks_that_are_deleted_or_only_reviewed_own_nothing(
     assert made.total() < BEFORE / 2
 
 
+@pytest.mark.slow
 def test_the_earlier_revisions_of_ours_are_looked_for_in_the_list(
     account: Account, proxy: AwsProxy
 ) -> None:

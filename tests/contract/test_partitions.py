@@ -92,6 +92,7 @@ class Partition:
         return [one["EcsParameters"]["TaskDefinitionArn"] for one in (schedule, rule)]
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("region", "partition", "domain"),
     [
@@ -154,6 +155,7 @@ def test_monitor_size_and_proof_have_the_partitions_names(
         assert "arn:aws:" not in said
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("region", "partition", "domain"),
     [

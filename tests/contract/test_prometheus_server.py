@@ -114,6 +114,7 @@ def test_a_silent_client_delays_the_next_scrape_and_is_then_closed(
         assert read_response(silent) == b""
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_whatever_a_client_says_is_no_error_of_ours(

@@ -44,6 +44,7 @@ def check_plan(plan: dict[str, Any], region: str, partition: str, domain: str) -
     assert (plan["usd"] is None) is (partition == "aws-cn")
 
 
+@pytest.mark.diagonal(1)
 @PLACES
 def test_tasks_prove_it_in_their_partition(
     region: str, partition: str, domain: str, tmp_path: Path
@@ -66,6 +67,7 @@ def _cost_as_there(lines: list[dict[str, Any]]) -> None:
             line["record"]["cost"]["usd"] = round((0.0486 + 2 * 0.0053) / 60, 8)
 
 
+@pytest.mark.diagonal(1)
 @PLACES
 def test_jobs_prove_it_in_their_partition(
     region: str, partition: str, domain: str, tmp_path: Path

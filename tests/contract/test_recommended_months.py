@@ -63,6 +63,7 @@ def test_without_a_schedule_the_window_shows_how_often_a_day(account: PlayedAcco
     assert found["runsPerMonth"] == pytest.approx(16 * DAYS_PER_MONTH, 0.01)
 
 
+@pytest.mark.slow
 def test_all_runs_of_a_day_count_not_only_the_last_fifty(account: PlayedAccount) -> None:
     for number in range(70):
         put_run(account, "each-quarter", START_MS - number * 15 * MINUTE_MS)
@@ -72,6 +73,7 @@ def test_all_runs_of_a_day_count_not_only_the_last_fifty(account: PlayedAccount)
     assert found["runsPerMonth"] == pytest.approx(70 * DAYS_PER_MONTH, 0.01)
 
 
+@pytest.mark.slow
 def test_one_listing_serves_forty_families(account: PlayedAccount) -> None:
     for number in range(FAMILIES):
         put_run(account, f"family-{number}")

@@ -95,6 +95,7 @@ def test_the_functions_log_group_has_to_reach_back_as_far(account: Account) -> N
     assert account.newest("control", "payroll") == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_file_is_not_written_by_a_part_of_the_window(account: Account, tmp_path: Path) -> None:
     file = tmp_path / "payroll.json"
     containers = [{**one, **logs_to("/ecs/payroll")} for one in (BATCH, MONITOR)]

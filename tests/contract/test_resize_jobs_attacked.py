@@ -434,6 +434,7 @@ def test_of_a_refused_definition_the_others_are_done(account: JobAccount) -> Non
 # Who presses.
 
 
+@pytest.mark.slow
 def test_more_than_five_registrations_need_a_word(account: JobAccount) -> None:
     account.oversized(*(f"job-{number}" for number in range(6)))
     refused = account.resize("--register")
@@ -445,6 +446,7 @@ def test_more_than_five_registrations_need_a_word(account: JobAccount) -> None:
     assert account.sizes("control") == [NEW]
 
 
+@pytest.mark.slow
 def test_few_calls_answer_for_many_definitions(account: JobAccount) -> None:
     for number in range(120):
         account.batch.define(f"job-{number}")

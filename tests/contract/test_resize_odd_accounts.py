@@ -132,6 +132,7 @@ def test_a_size_holds_the_limit_that_an_unknown_starter_gives_to_a_container(
     assert rows["control"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 
+@pytest.mark.slow
 def test_the_limit_of_an_earlier_revision_or_of_a_machine_is_nobodys_override(
     account: Account,
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_schedule_whose_overrides_do_not_fit_into_the_new_size_is_named(
     assert account.newest("nightly") == [1]
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -256,7 +258,7 @@ def test_a_smaller_size_keeps_a_run_within_the_timeout_of_its_state(
     )
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("kind", ["schedule", "rule", "universal", "state"])
 @pytest.mark.parametrize(("count", "propagates"), [(20, True), (19, True), (20, False)])
 def test_no_tag_is_added_that_a_task_has_no_room_for(
@@ -371,6 +373,7 @@ def starts(account: Account, name: str, target: str, **more: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_family_that_schedules_start_by_state_machines_is_scheduled(account: Account) -> None:
     """Directly, by a version, by a request, by another machine, by an event. The controls are the
     families of a machine that nothing starts, and of one that only such a machine executes.
@@ -409,6 +412,7 @@ def test_a_family_that_schedules_start_by_state_machines_is_scheduled(account: A
     assert "The schedule asked could not be read: AWS refused" in done.stderr
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("kind", ["", "inner", "outer", "limit", "limit of the machine"])
 def test_a_machine_that_another_one_executes_has_its_due_times_and_timeouts(
     account: Account, kind: str
@@ -451,6 +455,7 @@ def test_a_machine_that_another_one_executes_has_its_due_times_and_timeouts(
         assert "and the next one is due 15m 00s after its start" in reason
 
 
+@pytest.mark.slow
 def test_a_machines_schedule_that_somebody_changes_after_the_plan_counts(
     account: Account, proxy: AwsProxy
 ) -> None:
@@ -525,6 +530,7 @@ def test_a_version_that_is_started_by_its_number_counts(account: Account, kind: 
     assert ("the state machine night, version 1" in rows["nightly"]["reason"]) is bool(kind)
 
 
+@pytest.mark.slow
 def test_state_machines_that_may_not_be_read_are_unknown_and_in_nobodys_way(
     account: Account, proxy: AwsProxy
 ) -> None:
@@ -824,6 +830,7 @@ def test_a_schedule_moves_only_from_an_equal_older_revision(
 # Few calls
 
 
+@pytest.mark.slow
 def test_a_call_reads_three_revisions_of_a_family_at_most(
     account: Account, proxy: AwsProxy
 ) -> None:
@@ -1028,6 +1035,7 @@ def test_the_first_are_those_with_the_largest_savings(account: Account) -> None:
     assert account.newest("large", "small", "control") == [2, 1, 1]
 
 
+@pytest.mark.slow
 def test_the_first_count_everything_and_name_the_families_that_need_more(account: Account) -> None:
     names = [f"killed-{number}" for number in range(6)]
     for name in names:
@@ -1113,6 +1121,7 @@ def test_reports_alone_that_are_not_where_the_definition_sends_them_are_counted(
     assert account.newest("control", "victim") == [2, 1]
 
 
+@pytest.mark.slow
 def test_families_with_prefixes_of_their_own_in_one_group_are_resized(account: Account) -> None:
     account.put_reports(LOG_GROUP)
     for name in ("team-a", "team-b"):
@@ -1227,6 +1236,7 @@ def test_a_definition_that_is_registered_at_the_same_moment_comes_back(
     assert "a later revision has the old size again" in rows["control"]["reason"]
 
 
+@pytest.mark.slow
 def test_two_calls_at_once_register_one_size(account: Account) -> None:
     account.oversized("nightly")
     with ThreadPoolExecutor() as threads:

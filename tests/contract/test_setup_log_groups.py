@@ -162,6 +162,7 @@ def test_groups_that_are_named_no_longer_lose_only_the_stacks_filter(deployed: A
     assert [one["filterName"] for one in filters_of(deployed, MANY[3])] == ["other"]
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("after", [{"Subscribe": "account"}, {"ElasticsearchUrl": ""}])
 def test_a_stack_that_subscribes_no_groups_any_more_deletes_its_filters(
     deployed: Account, after: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -173,11 +174,13 @@ def test_a_stack_that_subscribes_no_groups_any_more_deletes_its_filters(
     assert subscribed(deployed) == []
 
 
+@pytest.mark.slow
 def test_another_pattern_of_lines_corrects_the_filters(deployed: Account) -> None:
     assert update(deployed, {"LogGroups": "/ecs/*"}, ForwardLogLines="true") == 0
     assert {filters_of(deployed, group)[0]["filterPattern"] for group in MANY} == {""}
 
 
+@pytest.mark.slow
 def test_a_filter_that_cloudformation_removes_is_put_again(
     deployed: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,6 +389,7 @@ def test_what_is_refused_for_one_group_is_done_by_the_next_run(
     assert subscribed(account) == [*MANY]
 
 
+@pytest.mark.slow
 def test_a_signal_among_the_filters_says_what_is_left(account: Account, proxy: AwsProxy) -> None:
     make_groups(account, *MANY)
 
@@ -412,6 +416,7 @@ def test_a_signal_among_the_filters_says_what_is_left(account: Account, proxy: A
     assert subscribed(account) == []
 
 
+@pytest.mark.slow
 def test_throttled_calls_are_repeated(account: Account, proxy: AwsProxy) -> None:
     make_groups(account, *MANY)
     proxy._throttled_share = 3
@@ -469,6 +474,7 @@ def test_a_deleted_stack_leaves_no_filter(deployed: Account) -> None:
     assert deployed.stacks() == []
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("operation", "left"), [("DescribeStackEvents", MANY), ("DeleteStack", ())]
 )

@@ -252,6 +252,7 @@ def test_a_cluster_that_is_deleted_meanwhile_leaves_nothing_behind(account: Proo
     check_nothing_is_left(account)
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("provider", "launch_type", "used"),
     [
@@ -430,6 +431,7 @@ def test_options_replace_the_schedules_network_and_roles(account: ProofAccount) 
     assert any("other" in problem for problem in plan["problems"])  # it does not exist
 
 
+@pytest.mark.slow
 def test_without_schedule_and_service_the_subnets_are_given_or_asked_for(
     account: ProofAccount,
 ) -> None:
@@ -587,6 +589,7 @@ def test_without_capacity_the_task_is_a_row(account: ProofAccount) -> None:
     check_nothing_is_left(account)
 
 
+@pytest.mark.slow
 def test_tasks_that_do_not_end_are_stopped_after_six_minutes(account: ProofAccount) -> None:
     def hang(task: PlayedTask) -> None:
         task.described |= {"lastStatus": "PENDING", "desiredStatus": "RUNNING"}
@@ -616,6 +619,7 @@ def test_a_forged_report_in_the_group_does_not_count(account: ProofAccount) -> N
     assert {row["state"] for row in rows_of(account)} == {"ok"}
 
 
+@pytest.mark.slow
 def test_a_line_of_a_task_in_the_functions_group_is_not_the_functions(
     account: ProofAccount,
 ) -> None:
@@ -642,6 +646,7 @@ def test_a_family_of_somebody_else_is_left_alone(account: ProofAccount) -> None:
     assert not {*CHANGING} & {*account.proxy.operations}
 
 
+@pytest.mark.slow
 def test_two_proofs_at_once_do_not_meet(account: ProofAccount) -> None:
     """The second one runs from its start to its end while the first one's tasks run."""
     codes: list[int] = []

@@ -211,6 +211,7 @@ def test_batchs_own_messages_are_not_checked(account: JobProofAccount) -> None:
     assert "one message a job" in why
 
 
+@pytest.mark.slow
 def test_what_differs_from_the_assumptions_is_a_row(account: JobProofAccount) -> None:
     def change(played: PlayedJob) -> None:
         played.described["taskDefinitionArn"] = "arn:aws:ecs:us-east-1:1:task-definition/other:1"
@@ -224,6 +225,7 @@ def test_what_differs_from_the_assumptions_is_a_row(account: JobProofAccount) ->
     assert differing(found) == jobs | {("success", "family"), ("success", "memory peak")}
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_is_a_row_and_is_ended(account: JobProofAccount) -> None:
     account.change = lambda _played: False
     found = rows_of(account)

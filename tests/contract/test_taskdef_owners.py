@@ -77,6 +77,7 @@ def test_a_schedule_of_a_stack_is_named_in_the_plan_and_stays(account: Account) 
     assert "schedule stacks skipped: the stack jobs of CloudFormation owns it" in done.stdout
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("image", [IMAGE, "team/watcher:1"])
 def test_what_add_monitor_registered_does_not_hide_the_owner(account: Account, image: str) -> None:
     """The stack took the family over after its monitor was added, and again after an update."""

@@ -40,6 +40,7 @@ def account(tmp_path: Path) -> Iterator[Account]:
         yield Account(aws, tmp_path)
 
 
+@pytest.mark.slow
 def test_families_with_too_little_come_first_then_the_largest_saving(account: Account) -> None:
     for name in ("small", "nightly", "weekly"):
         account.family(name)
@@ -205,6 +206,7 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: Acco
     assert rows["nightly"]["to"] == {"vcpu": 0.25, "memoryMB": 512}
 
 
+@pytest.mark.slow
 def test_a_revision_that_a_person_deregisters_is_not_registered_again(account: Account) -> None:
     account.resized()
     account.ecs.deregister_task_definition(taskDefinition="nightly:2")
@@ -408,6 +410,7 @@ def test_a_limit_that_a_person_raised_after_a_kill_is_not_lowered_within_days(
     assert (limit < BATCH["memory"]) is is_lowered
 
 
+@pytest.mark.slow
 def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
     account.reverted()
     account.runs("nightly", 60, revision=3, peak_mb=700)

@@ -181,6 +181,7 @@ def test_a_sentence_about_all_families_is_printed_once(account: Account) -> None
     )
 
 
+@pytest.mark.slow
 def test_families_may_be_arguments_the_plan_json_and_services_are_included_on_request(
     account: Account,
 ) -> None:
@@ -234,6 +235,7 @@ def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) 
     assert set(account.revisions().values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_role_of_many_families_gets_prefixes(
     account: Account,
 ) -> None:
@@ -326,6 +328,7 @@ def test_the_plan_names_who_starts_a_family_and_what_the_monitor_means_for_them(
     assert "STARTED BY" not in removal.stdout
 
 
+@pytest.mark.slow
 def test_airflows_families_get_the_monitors_own_stream_unless_it_was_chosen(
     account: Account,
 ) -> None:
@@ -428,6 +431,7 @@ def test_a_cluster_has_the_families_of_all_its_tasks(account: Account) -> None:
     assert sum(map(len, described)) == 120
 
 
+@pytest.mark.slow
 def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> None:
     account.aws.start_task("job-plain-20")
     for selection in (("--cluster", "jobs"), ("--family", "job-plain-*")):

@@ -184,6 +184,7 @@ def moved(text: str, family: str, start: int, end: int) -> str:
     return text.replace(f'{family}:{start}"', f'{family}:{end}"')
 
 
+@pytest.mark.slow
 def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(
     account: Account,
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_field_that_boto3_does_not_know_is_not_lost(account: Account) -> None:
     assert "PutTargets" not in account.proxy.operations
 
 
+@pytest.mark.slow
 def test_a_schedule_that_is_deleted_or_unpinned_meanwhile_is_skipped(account: Account) -> None:
     def clean_up() -> None:
         account.scheduler.delete_schedule(Name="job-xray-hourly")
@@ -324,6 +326,7 @@ def test_a_schedule_that_is_deleted_or_unpinned_meanwhile_is_skipped(account: Ac
     assert "PutTargets" not in account.proxy.operations
 
 
+@pytest.mark.slow
 def test_the_policy_allows_the_log_group_of_a_deployment_in_between(account: Account) -> None:
     account.aws.client("iam").create_role(RoleName="nightly-task", AssumeRolePolicyDocument="{}")
     account.meanwhile = {

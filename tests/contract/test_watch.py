@@ -223,6 +223,7 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     assert json.loads(named.stdout)["taskId"] == cluster["plain"]
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )

@@ -1,5 +1,6 @@
 """What `make test` runs of a sweep, and that `make slow` runs the rest."""
 
+import tomllib
 from itertools import combinations, product
 from pathlib import Path
 
@@ -59,3 +60,6 @@ def test_make_slow_runs_the_rest() -> None:
     (slow,) = (rule for rule in rules if rule.startswith("slow:"))
     assert "-m 'slow or " in slow
     assert "grep -rlF -e mark.slow -e mark.diagonal -e " in slow
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        folders = tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"]
+    assert all(folder in slow for folder in folders), "each may have a test with parameters"
