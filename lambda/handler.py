@@ -79,7 +79,7 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.forwarder.night_period import NightPeriod
     from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns
     from profiler.record.batch_detail import JobDetail
-    from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
+    from profiler.schedules.remembered_tasks import EndedScheduleMemory, RuleMemory, TaskMemory
     from profiler.schedules.schedule_model import ReadTasks, Schedule
 
 # The documents of lines contain no cycles: with Python's own limit of 700, the collector takes a
@@ -336,12 +336,13 @@ def watch_schedules(_event: Mapping[str, Any], context: LambdaContext) -> Mappin
         InvocationTime(context, reserved_seconds=part * whole.remaining_seconds())
         for part in (0.5, 0.35, 0.15)
     )
-    tasks, rules, finished = _schedule_watch_state()
+    tasks, rules, ended, finished = _schedule_watch_state()
     watch = ScheduleWatch(
         schedules=partial(_watched_schedules, reading),
         tasks=partial(_started_by_schedules, reading),
         remember=tasks.remember_tasks,
         rules=rules,
+        ended=ended,
         reasons=MissedReasonFinder(_client, pause=whole.sleep, warn=_warn),
         usual=partial(_usual_durations, storing) if _has_cluster() else None,
         notifier=ScheduleNotifier(
@@ -846,14 +847,14 @@ def _idle_machines() -> dict[str, int]:
 
 
 @cache
-def _schedule_watch_state() -> "tuple[TaskMemory, RuleMemory, set[str]]":
-    """Return what watch_schedules keeps for the next invocation: tasks, rules, and the keys of
-    finished notices.
+def _schedule_watch_state() -> "tuple[TaskMemory, RuleMemory, EndedScheduleMemory, set[str]]":
+    """Return what watch_schedules keeps for the next invocation: tasks, rules, schedules that end,
+    and the keys of finished notices.
     """
     # As in watch_schedules.
-    from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
+    from profiler.schedules.remembered_tasks import EndedScheduleMemory, RuleMemory, TaskMemory
 
-    return TaskMemory(), RuleMemory(), set()
+    return TaskMemory(), RuleMemory(), EndedScheduleMemory(), set()
 
 
 def _log(line: Mapping[str, object]) -> None:

@@ -5,7 +5,7 @@ Both are asked for a due time that seems missed, and the requests are bounded. N
 queue.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
@@ -36,6 +36,7 @@ _HIDDEN_SECONDS = 30  # messages stay hidden this long if a read breaks off
 # EventBridge starts a task within a minute of its due time, and tries again at once.
 _START_NS = 120 * NS_PER_SECOND
 _CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
+_DELETIONS = ("DeleteSchedule", "DeleteScheduleGroup")
 _MAX_REASON_LENGTH = 500
 _SERVICES = (".amazonaws.com", ".amazonaws.com.cn")  # the ends of the names of AWS's services
 
@@ -91,12 +92,28 @@ class MissedReasonFinder:
         """
         if schedule.kind != "rule":
             return False
-        # The same period for the due times of many rules.
+        return self._had_call(_CHANGES_OF_RULES, _is_change_of_rule, schedule, since_ns, until_ns)
+
+    def was_deleted(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
+        """Whether somebody deleted a schedule, or its group, in this period; None if CloudTrail
+        cannot be read.
+        """
+        return self._had_call(_DELETIONS, _is_deletion, schedule, since_ns, until_ns)
+
+    def _had_call(
+        self,
+        names: Iterable[str],
+        is_meant: Callable[[_Event, Schedule], bool],
+        schedule: Schedule,
+        since_ns: int,
+        until_ns: int,
+    ) -> bool | None:
+        # The same period for the due times of many.
         begin_ns = min(since_ns, until_ns - NS_PER_HOUR)
-        calls = [self._cached_calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
+        calls = [self._cached_calls(name, begin_ns, until_ns) for name in names]
         for event in filter(None, chain(*calls)):
             at_ns = parse_ns(event.get("eventTime")) or 0
-            if at_ns >= since_ns and _is_change_of_rule(event, schedule):
+            if at_ns >= since_ns and is_meant(event, schedule):
                 return True
         if all(events[-1:] == (None,) for events in calls):
             return False
@@ -204,6 +221,17 @@ def _is_change_of_rule(event: _Event, schedule: Schedule) -> bool:
     return schedule.name in (request.get("name"), request.get("rule")) and not event.get(
         "errorCode"
     )
+
+
+def _is_deletion(event: _Event, schedule: Schedule) -> bool:
+    """Whether somebody, and no service of AWS, has deleted the schedule or its group."""
+    if event.get("errorCode") or str(event.get("sourceIPAddress")).endswith(_SERVICES):
+        return False
+    request = mapping_or_empty(event.get("requestParameters"))
+    if event.get("eventName") == "DeleteScheduleGroup":
+        return request.get("name") == schedule.group
+    group = text_or_none(request.get("groupName")) or "default"
+    return (group, request.get("name")) == (schedule.group, schedule.name)
 
 
 def _parse_dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:

@@ -277,6 +277,7 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         modified_ns=json_moment_ns(content.get(_CHANGED)),
         starts_ns=json_moment_ns(content.get("StartDate")),
         ends_ns=json_moment_ns(content.get("EndDate")),
+        is_deleted_at_end=content.get("ActionAfterCompletion") == "DELETE",
         cluster_arn=first_known(machine_arn, cluster_arn),
         definition_arn=target.definition_arn,
         job_name=target.job_name,

@@ -48,7 +48,7 @@ from profiler.record.notice_model import (
 from profiler.record.units import format_duration
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
 from profiler.schedules.due_times import ScheduleExpressionError, last_due, next_due
-from profiler.schedules.remembered_tasks import RuleMemory
+from profiler.schedules.remembered_tasks import EndedScheduleMemory, RuleMemory
 from profiler.schedules.schedule_model import (
     SKEW_NS,
     DueTime,
@@ -135,6 +135,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     # Adds the tasks that earlier invocations have read, which ECS may have forgotten.
     remember: Callable[[Mapping[str, ReadTasks]], Mapping[str, ReadTasks]]
     rules: RuleMemory  # those that earlier invocations have read
+    ended: EndedScheduleMemory  # those that AWS may have deleted since
     reasons: MissedReasonFinder
     # The usual durations of families in the account and Region of an ARN. None without a search
     # cluster.
@@ -168,11 +169,12 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 "unknown": read.unread,
                 **counts,
             }
-        clusters = self._read_cluster_tasks(read.schedules)
-        longest = max((schedule.window_minutes for schedule in read.schedules), default=0)
+        schedules = self.ended.with_deleted(read.schedules, self.now_ns, are_all=not read.problems)
+        clusters = self._read_cluster_tasks(schedules)
+        longest = max((schedule.window_minutes for schedule in schedules), default=0)
         since_ns = self.now_ns - _JUDGED_NS - longest * NS_PER_MINUTE
         judged = judge_schedules(
-            [schedule for schedule in read.schedules if schedule.family != PROOF_FAMILY],
+            [schedule for schedule in schedules if schedule.family != PROOF_FAMILY],
             clusters,
             now_ns=self.now_ns,
             since_ns=since_ns,
@@ -306,10 +308,11 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     ) -> ScheduleNoticeLine | None:
         """The line with AWS's reason, if any.
 
-        None if CloudTrail shows a change of a new rule after the due time.
+        None if CloudTrail shows a change of a new rule after the due time, or that somebody deleted
+        the schedule before it.
         """
-        if due.outcome != "overlapped" and not self.rules.was_seen_before(schedule, due.due_ns):
-            was_changed = self.reasons.was_rule_changed(schedule, due.due_ns, self.now_ns)
+        if due.outcome != "overlapped":
+            was_changed = self._was_changed(schedule, due.due_ns)
             if was_changed is None:
                 raise ReadError(
                     f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was "
@@ -326,6 +329,15 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             line,
             notice=replace(line.notice, reason=reason, message=f"{line.notice.message} {reason}"),
         )
+
+    def _was_changed(self, schedule: Schedule, due_ns: int) -> bool | None:
+        """Whether somebody may have wanted no task at a due time; None if that cannot be read."""
+        if self.ended.may_be_deleted_before(schedule, due_ns):
+            since_ns = self.ended.last_seen_ns(schedule)
+            return self.reasons.was_deleted(schedule, since_ns, self.now_ns)
+        if self.rules.was_seen_before(schedule, due_ns):
+            return False
+        return self.reasons.was_rule_changed(schedule, due_ns, self.now_ns)
 
     def _slow_task_lines(
         self, schedules: Iterable[Schedule], clusters: Mapping[str, ReadTasks]

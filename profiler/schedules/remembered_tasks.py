@@ -1,13 +1,15 @@
-"""What a process remembers of started tasks and of rules: AWS forgets a stopped task after an
-hour, and does not return when a rule was changed.
+"""What a process remembers of started tasks, of rules and of schedules that AWS has deleted: AWS
+forgets a stopped task after an hour, and does not return when a rule was changed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND
+from profiler.schedules.due_times import ScheduleExpressionError, next_due
 from profiler.schedules.schedule_model import EFFECTIVE_NS, ReadTasks, Schedule, StartedTask
 
 # A schedule retries for a day at most, and a flexible window lasts a day at most.
@@ -84,3 +86,45 @@ class RuleMemory(Struct):
         return (
             schedule.kind != "rule" or self._since_ns.get(schedule, due_ns) <= due_ns - EFFECTIVE_NS
         )
+
+
+class EndedScheduleMemory(Struct):
+    """Keeps schedules that AWS deletes after their last due time, until this is judged: AWS deletes
+    one at once that it could not start anything for.
+    """
+
+    _seen_ns: dict[Schedule, int] = {}
+
+    def with_deleted(
+        self, schedules: Sequence[Schedule], now_ns: int, *, are_all: bool
+    ) -> tuple[Schedule, ...]:
+        """The schedules that were read now, and those of earlier readings that were over before
+        they were missing. ``are_all``: one that is missing was deleted.
+        """
+        listed = {(one.kind, one.group, one.name) for one in schedules}
+        deleted = []
+        seen_ns = {one: now_ns for one in schedules if one.is_deleted_at_end}
+        for schedule, last_seen_ns in self._seen_ns.items():
+            is_listed = (schedule.kind, schedule.group, schedule.name) in listed
+            if is_listed or now_ns - last_seen_ns > _KEPT_NS:
+                continue
+            is_over = _is_over(schedule, now_ns)
+            if is_over:
+                deleted.append(schedule)
+            if is_over or not are_all:
+                seen_ns[schedule] = last_seen_ns
+        self._seen_ns = seen_ns
+        return (*schedules, *deleted)
+
+    def may_be_deleted_before(self, schedule: Schedule, due_ns: int) -> bool:
+        """Whether somebody may have deleted the schedule before it was due."""
+        return self._seen_ns.get(schedule, due_ns) < due_ns
+
+    def last_seen_ns(self, schedule: Schedule) -> int:
+        return self._seen_ns[schedule]
+
+
+def _is_over(schedule: Schedule, now_ns: int) -> bool:
+    with suppress(ScheduleExpressionError):
+        return next_due(schedule, now_ns) is None
+    return False

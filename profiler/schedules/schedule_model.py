@@ -67,6 +67,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     modified_ns: int | None = None  # the last change; the values are known since then
     starts_ns: int | None = None
     ends_ns: int | None = None
+    is_deleted_at_end: bool = False  # by AWS, after its last due time
     cluster_arn: str  # of a job: its queue
     definition_arn: str  # or a family
     job_name: str | None = None  # of the jobs that it submits to AWS Batch; None: it starts tasks

@@ -119,7 +119,8 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
         State="DISABLED",
         **whole,
     )
-    account.schedule("plain", "rate(5 minutes)")
+    account.schedule("plain", "rate(5 minutes)", ActionAfterCompletion="NONE")
+    account.schedule("once", "at(2031-01-01T00:00:00)", ActionAfterCompletion="DELETE")
     account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
     account.rule("rule", "rate(1 hour)", "first", "second")
     account.rule("off", "rate(1 hour)", "first", State="DISABLED")
@@ -132,6 +133,7 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     assert set(by_title) == {
         "whole etl",
         "plain etl",
+        "once etl",
         "rule first:3",
         "rule second:3",
         "off first:3",
@@ -149,6 +151,8 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     assert began <= (one.created_ns or 0) <= time.time_ns()
     assert one.modified_ns == one.created_ns
     assert one.dead_letter_arn == "arn:aws:sqs:us-east-1:123456789012:dead"
+    ended = {title for title, one in by_title.items() if one.is_deleted_at_end}
+    assert ended == {"once etl"}
     rule = by_title["rule first:3"]
     assert rule.kind == "rule"
     assert rule.group == "default"

@@ -3,6 +3,7 @@ after a midnight.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.missed_reasons import MissedReasonFinder
 from profiler.aws_account.schedule_reader import FoundSchedules
+from profiler.core.timestamps import format_ms
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, NoticeError, ReadError
@@ -18,8 +20,9 @@ from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 from profiler.record.family import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
-from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
+from profiler.schedules.remembered_tasks import EndedScheduleMemory, RuleMemory, TaskMemory
 from profiler.schedules.schedule_model import ReadTasks, Schedule, StartedTask
+from tests.cases import each_case
 from tests.due_times import CLUSTER, at, schedule, task
 from tests.notices import KeyTable, fake_channel
 from tests.scheduled_account import FakeCloudTrail, event, run_task
@@ -57,6 +60,7 @@ class WatchedSchedules:
         self.finished: set[str] = set()
         self.memory = TaskMemory()
         self.rules = RuleMemory()
+        self.ended = EndedScheduleMemory()
         self.durations: FamilyDurations | None = None
         self.searches: list[Collection[str]] = []
         self.search_error: ForwarderError | None = None
@@ -74,6 +78,7 @@ class WatchedSchedules:
             tasks=self._read,
             remember=self.memory.remember_tasks,
             rules=self.rules,
+            ended=self.ended,
             reasons=MissedReasonFinder(lambda _service: self.trail, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
             notifier=ScheduleNotifier(
@@ -187,6 +192,98 @@ def test_a_cluster_that_is_back_has_missed_what_was_due_meanwhile() -> None:
     assert fakes.look(70) == {}
     assert fakes.look(76) == {"missed": 1}
     assert fakes.look(140) == {}
+
+
+def once(minutes: int, **values: Any) -> Schedule:
+    """A schedule that is due once, and that AWS deletes then."""
+    expression = f"at({format_ms(at(minutes)).partition('.')[0]})"
+    return schedule(expression=expression, is_deleted_at_end=True, **values)
+
+
+def deletion(minutes: float, name: str = "DeleteSchedule", **fields: Any) -> dict[str, Any]:
+    request = {"name": "nightly"} | fields.pop("request", {})
+    address = {"sourceIPAddress": "198.51.100.7"}
+    return event(name, format_ms(at(minutes)), request, **address | fields)
+
+
+def test_a_schedule_that_aws_deletes_after_its_due_time_is_missed() -> None:
+    """AWS deletes it at once if its role may not start the task."""
+    fakes = WatchedSchedules(once(60), schedule("other", family="other"))
+    fakes.tasks = [task(60, 61, by="chronos-schedule/other", family="other")]
+    assert fakes.look(58) == {}
+    del fakes.schedules[0]
+    call = run_task(format_ms(at(60)), family="etl", failure="AGENT")
+    fakes.trail.events = [call]
+    assert [fakes.look(minute) for minute in (63, 74)] == [{}, {}]
+    assert [fakes.look(minute) for minute in (76, 81)] == [{"missed": 1}, {}]
+    (line,) = fakes.channels[0].posted
+    assert line.notice.next_due_at is None
+    assert "RunTask started no task: AGENT" in line.notice.message
+
+
+def test_a_schedule_that_aws_deletes_after_its_run_has_run() -> None:
+    fakes = WatchedSchedules(once(60))
+    fakes.look(58)
+    fakes.schedules.clear()
+    fakes.tasks = [task(60.5, 100)]
+    assert [fakes.look(minute) for minute in (63, 76, 90)] == [{}] * 3
+    assert fakes.trail.requests == []
+
+
+@each_case(
+    ("call", "is_missed"),
+    [
+        (deletion(59), False),
+        (deletion(59, request={"groupName": "default"}), False),
+        (deletion(59, "DeleteScheduleGroup", request={"name": "default"}), False),
+        (deletion(59, "DeleteScheduleGroup", request={"name": "other"}), True),
+        (deletion(59, request={"groupName": "other"}), True),
+        (deletion(59, request={"name": "weekly"}), True),
+        (deletion(59, errorCode="AccessDenied"), True),
+        (deletion(60, sourceIPAddress="scheduler.amazonaws.com"), True),
+        (deletion(50), True),  # of an earlier one with its name
+    ],
+)
+def test_a_schedule_that_somebody_deleted_before_it_was_due_is_not_missed(
+    call: dict[str, Any],
+    is_missed: bool,  # noqa: FBT001
+) -> None:
+    fakes = WatchedSchedules(once(60))
+    fakes.look(58)
+    fakes.schedules.clear()
+    fakes.trail.events = [call]
+    assert fakes.look(80) == ({"missed": 1} if is_missed else {})
+
+
+def test_a_schedule_that_is_missing_before_it_is_due_was_deleted() -> None:
+    """Nothing is asked. If the schedules could not be listed, it may be there."""
+    for problems, is_missed in (((), False), (("They could not be listed.",), True)):
+        fakes = WatchedSchedules(once(60))
+        fakes.look(50)
+        fakes.schedules.clear()
+        fakes.problems = problems
+        with suppress(ReadError):
+            fakes.look(55)
+        fakes.problems = ()
+        assert fakes.look(80) == ({"missed": 1} if is_missed else {})
+        assert bool(fakes.trail.requests) == is_missed
+
+
+def test_without_cloudtrail_it_is_unknown_whether_a_deleted_schedule_was_missed() -> None:
+    fakes = WatchedSchedules(once(60))
+    fakes.look(58)
+    fakes.schedules.clear()
+    fakes.trail = UnreadableTrail()
+    with pytest.raises(ReadError, match="unknown whether nightly was missed"):
+        fakes.look(80)
+    assert fakes.slack == []
+
+
+def test_a_schedule_that_aws_keeps_and_somebody_deletes_is_not_remembered() -> None:
+    fakes = WatchedSchedules(replace(once(60), is_deleted_at_end=False))
+    fakes.look(62)
+    fakes.schedules.clear()
+    assert fakes.look(80) == {}
 
 
 def test_the_reason_is_asked_for_once() -> None:
