@@ -498,7 +498,7 @@ def _check_fargate(containers: Sequence[Json]) -> None:
     """The sums of all containers are one size of Fargate."""
     if any("vcpus" in one or "memory" in one for one in containers):
         raise _refusal("vcpus and memory are not supported on Fargate: use resourceRequirements.")
-    vcpu = sum(requirement(one, "VCPU") for one in containers)
+    vcpu = round(sum(requirement(one, "VCPU") for one in containers), 6)
     memory_mb = sum(requirement(one, "MEMORY") for one in containers)
     if memory_mb not in _FARGATE_MIB.get(vcpu, ()):
         sentence = "Fargate resource requirements (%.2f vCPU, %d MiB) not valid."

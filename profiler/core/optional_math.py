@@ -69,6 +69,19 @@ def sum_known(*values: _Number | None) -> _Number | None:
     return total
 
 
+def sum_if_all_known(amounts: Sequence[float | None]) -> float | None:
+    """Return the sum of amounts; None unless there are any, and all are known."""
+    values = known_values(amounts)
+    return without_float_error(sum(values)) if values and len(values) == len(amounts) else None
+
+
+def without_float_error(amount: float) -> float:
+    """Return the amount, of at most six decimals, without what sums of fractions such as 0.1
+    lose.
+    """
+    return round(amount, 6)
+
+
 def all_known(*values: _Value | None) -> tuple[_Value, ...] | None:
     """Return the values; None unless all are known."""
     return None if None in values else cast("tuple[_Value, ...]", values)

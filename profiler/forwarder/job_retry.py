@@ -29,7 +29,7 @@ from profiler.core.aws_clients import (
 )
 from profiler.core.ecs_terms import EC2, FARGATE, RETRY_OF, SHORT_ID_LENGTH
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
-from profiler.core.optional_math import all_known, known, known_members
+from profiler.core.optional_math import all_known, known, known_members, without_float_error
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
@@ -117,7 +117,8 @@ def choose_larger_size(job: JobDetail, max_memory_mb: float) -> LargerContainerS
         new = Size(old.vcpu, old.memory_mb - killed.memory_mb + wanted_mb)
     refuse_disallowed_memory(new.memory_mb, max_memory_mb)
     container = Size(
-        killed.vcpu + new.vcpu - old.vcpu, killed.memory_mb + new.memory_mb - old.memory_mb
+        without_float_error(killed.vcpu + new.vcpu - old.vcpu),
+        killed.memory_mb + new.memory_mb - old.memory_mb,
     )
     return LargerContainerSize(place=place, container=container, old=old, new=new)
 

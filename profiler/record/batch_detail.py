@@ -29,7 +29,13 @@ from profiler.core.json_fields import (
     mappings_in_list,
     text_or_none,
 )
-from profiler.core.optional_math import known, known_members, known_values, product
+from profiler.core.optional_math import (
+    known,
+    known_members,
+    known_values,
+    product,
+    sum_if_all_known,
+)
 from profiler.core.redaction import redact_line
 from profiler.core.text import on_one_line
 from profiler.record.batch_job import (
@@ -196,12 +202,12 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     @property
     def vcpu(self) -> float | None:
         """What all containers ask for; None if one of them does not say."""
-        return _sum_if_all_known([container.vcpu for container in self.containers])
+        return sum_if_all_known([container.vcpu for container in self.containers])
 
     @property
     def memory_mb(self) -> float | None:
         """The memory that all containers ask for; None if one of them does not say."""
-        return _sum_if_all_known([container.memory_mb for container in self.containers])
+        return sum_if_all_known([container.memory_mb for container in self.containers])
 
     def batch_job_of_attempt(self, attempt: int | None = None) -> BatchJob:
         """The job as a run's record names it."""
@@ -443,11 +449,6 @@ def _parse_consumables(values: Mapping[str, Json]) -> Iterator[tuple[str, int]]:
         quantity = count_or_none(resource.get("quantity"))
         if name is not None and quantity is not None:
             yield resource_name(name), quantity
-
-
-def _sum_if_all_known(amounts: list[float | None]) -> float | None:
-    asked = known_values(amounts)
-    return sum(asked) if asked and len(asked) == len(amounts) else None
 
 
 def _parse_positive(written: str | None) -> float | None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
-from profiler.core.optional_math import all_known
+from profiler.core.optional_math import all_known, without_float_error
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.definition_json import JOB_ANSWER, JOB_FORMS
 from profiler.task_definitions.job_forms import asked_amount, with_amounts
@@ -45,15 +45,15 @@ class ContainerShare(Struct, frozen=True):
     def __add__(self, other: "ContainerShare") -> "ContainerShare":
         """The sum."""
         return ContainerShare(
-            _without_float_error(self.vcpu + other.vcpu),
-            _without_float_error(self.memory_mb + other.memory_mb),
+            without_float_error(self.vcpu + other.vcpu),
+            without_float_error(self.memory_mb + other.memory_mb),
         )
 
     def __sub__(self, other: "ContainerShare") -> "ContainerShare":
         """The difference."""
         return ContainerShare(
-            _without_float_error(self.vcpu - other.vcpu),
-            _without_float_error(self.memory_mb - other.memory_mb),
+            without_float_error(self.vcpu - other.vcpu),
+            without_float_error(self.memory_mb - other.memory_mb),
         )
 
     @property
@@ -63,11 +63,6 @@ class ContainerShare(Struct, frozen=True):
     @property
     def text(self) -> str:
         return f"{self.vcpu:g} vCPU, {self.memory_mb:.0f} MiB"
-
-
-def _without_float_error(number: float) -> float:
-    """The number without what is lost by the sums of fractions such as 0.1."""
-    return round(number, 6)
 
 
 def read_job_definition(document: Mapping[str, object], source_name: str) -> JobDefinition:

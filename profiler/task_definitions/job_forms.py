@@ -24,8 +24,9 @@ from profiler.core.optional_math import (
     first_known,
     known,
     known_members,
-    known_values,
     product,
+    sum_if_all_known,
+    without_float_error,
 )
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import MS_PER_SECOND
@@ -239,7 +240,10 @@ def job_with_size(
     batch = roles_of(read_containers(definition)).batch
     other_units = sum(task_cpu_units(form) or 0 for form in forms if form.get("name") != batch)
     other_mb = sum(_memory_mb_of(form) for form in forms if form.get("name") != batch)
-    own = TaskSize(vcpu=vcpu - other_units / CPU_UNITS, memory_mb=math.floor(memory_mb) - other_mb)
+    own = TaskSize(
+        vcpu=without_float_error(vcpu - other_units / CPU_UNITS),
+        memory_mb=math.floor(memory_mb) - other_mb,
+    )
     containers = []
     notes = []
     for form in forms:
@@ -248,8 +252,8 @@ def job_with_size(
             notes.append(
                 f"The container {batch!r} changes from {was.text} to {own.text}; the others stay."
             )
-            sizes = {"cpu": round((own.vcpu or 0) * CPU_UNITS), "memory": int(own.memory_mb or 0)}
-            containers.append({**form, **sizes})
+            cpu_units = rounded_number((own.vcpu or 0) * CPU_UNITS)
+            containers.append({**form, "cpu": cpu_units, "memory": int(own.memory_mb or 0)})
         else:
             containers.append(dict(form))
     changed = {**definition, **wanted, "containerDefinitions": containers}
@@ -328,8 +332,8 @@ def _container_forms(
             "logConfiguration": logs,
         }
         if len(containers) > 1:
-            cpu_units = product(asked_amount(container, "VCPU"), CPU_UNITS)
-            form["cpu"] = known(round, cpu_units)
+            # Not always a whole number: a container of a job can ask for 0.3 vCPUs.
+            form["cpu"] = rounded_number(product(asked_amount(container, "VCPU"), CPU_UNITS))
             form["memory"] = known(round, asked_amount(container, "MEMORY"))
         yield form
 
@@ -392,8 +396,12 @@ def with_amounts(
     container: Mapping[str, object], vcpu: float | None, memory_mb: float | None
 ) -> dict[str, object]:
     """The container with sizes in the form that it has; None changes nothing."""
-    values = {"VCPU": known("{:g}".format, vcpu), "MEMORY": known("{:.0f}".format, memory_mb)}
+    values = {"VCPU": known(_vcpu_text, vcpu), "MEMORY": known("{:.0f}".format, memory_mb)}
     return _with_values(container, known_members(values))
+
+
+def _vcpu_text(vcpu: float) -> str:
+    return f"{vcpu:.6f}".rstrip("0").rstrip(".")
 
 
 def _with_values(container: Mapping[str, object], values: Mapping[str, str]) -> dict[str, object]:
@@ -426,9 +434,7 @@ def _memory_mb_of(form: Mapping[str, object]) -> int:
 
 def _total_if_all_known(containers: Sequence[Mapping[str, object]], kind: Kind) -> float | None:
     """The sum of all containers; None if one of them does not say."""
-    amounts = [asked_amount(container, kind) for container in containers]
-    told = known_values(amounts)
-    return sum(told) if told and len(told) == len(amounts) else None
+    return sum_if_all_known([asked_amount(container, kind) for container in containers])
 
 
 def _matches(pattern: object, value: str) -> bool:

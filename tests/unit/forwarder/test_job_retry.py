@@ -3,7 +3,7 @@ never twice, and what is said.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -401,9 +401,11 @@ def test_more_vcpus_than_the_queue_allows_would_wait_for_ever(account: RetriedJo
     assert said == "12 GB need 2 vCPU on Fargate, and its queue's environments allow 1."
 
 
-def several(batch: FakeBatch, *names: str | None) -> None:
+TWO = (("0.75", "1920"), ("0.25", "128"))
+
+
+def several(batch: FakeBatch, *names: str | None, sizes: Sequence[tuple[str, str]] = TWO) -> None:
     """A definition whose containers share 1 vCPU and 2 GB."""
-    sizes = (("0.75", "1920"), ("0.25", "128"))
     containers = []
     for name, (vcpu, memory) in zip(names, sizes, strict=True):
         asked = [{"type": "VCPU", "value": vcpu}, {"type": "MEMORY", "value": memory}]
@@ -434,6 +436,18 @@ def test_of_several_containers_the_killed_one_grows_to_a_legal_sum(account: Retr
     assert [one["value"] for one in second["resourceRequirements"]] == ["0.25", "128"]
     (new,) = (job for job in account.batch.jobs.values() if job["tags"])
     assert detail(new).memory_mb == 3072
+
+
+def test_fractions_of_a_vcpu_are_neither_lost_nor_a_reason_for_a_larger_size(
+    account: RetriedJobs,
+) -> None:
+    """As floats, they are more than 1 together."""
+    sizes = (("0.05", "1024"), ("0.55", "512"), ("0.3", "256"), ("0.1", "256"))
+    several(account.batch, "batch", "b", "c", "d", sizes=sizes)
+    request = account.request(killed(account.batch, "etl-two"))
+    (task,) = request["ecsPropertiesOverride"]["taskProperties"]
+    asked = [container["resourceRequirements"][0]["value"] for container in task["containers"]]
+    assert asked == ["0.05", "0.55", "0.3", "0.1"]
 
 
 def test_of_nameless_containers_nobody_knows_which_one_was_killed(account: RetriedJobs) -> None:

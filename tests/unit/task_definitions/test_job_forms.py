@@ -83,6 +83,28 @@ FORMS: dict[str, dict[str, Any]] = {
             ]
         }
     },
+    # Of 1,024 units of CPU each has a part, and all have 1,023 whole ones together.
+    "containers with fractions": {
+        "ecsProperties": {
+            "taskProperties": [
+                {
+                    "containers": [
+                        {"name": "etl", "resourceRequirements": requirements("0.35", "1408")},
+                        {
+                            "name": "router",
+                            "essential": False,
+                            "resourceRequirements": requirements("0.35", "512"),
+                        },
+                        {
+                            "name": "cache",
+                            "essential": False,
+                            "resourceRequirements": requirements("0.3", "128"),
+                        },
+                    ],
+                }
+            ]
+        }
+    },
 }
 
 
@@ -132,6 +154,14 @@ def test_a_batch_gets_what_the_others_leave_and_never_too_little() -> None:
     for size in (TaskSize(vcpu=1, memory_mb=1024), TaskSize(vcpu=0.25, memory_mb=2048)):
         with pytest.raises(TaskProfilerError, match="too little would be left"):
             job_with_size(read, size, seen)
+
+
+def test_the_shares_of_the_other_containers_stay_to_the_last_digit() -> None:
+    read = document(**deepcopy(FORMS["containers with fractions"])).definition
+    larger = registered_form(job_with_size(read, TaskSize(vcpu=2), SeenMemory()).definition)
+    (task,) = larger["ecsProperties"]["taskProperties"]
+    asked = [container["resourceRequirements"][0]["value"] for container in task["containers"]]
+    assert asked == ["1.35", "0.35", "0.3"]
 
 
 def test_a_size_that_cannot_be_read_stays_and_is_left_alone() -> None:
