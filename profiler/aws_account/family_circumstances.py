@@ -19,6 +19,7 @@ from profiler.aws_account.scheduled_targets import (
     MAX_TASK_TAGS,
     ScheduledTarget,
     has_due_times,
+    is_target_over,
     may_start_target,
     schedule_of,
 )
@@ -326,7 +327,12 @@ class FamilyCircumstancesReader(Struct, frozen=True, kw_only=True):
         return self.owners.stack_of_definition(revisions.owned_arns())
 
     def _targets_of_family(self, family: str) -> list[ScheduledTarget]:
-        return [target for target in self.targets() if target.family == family]
+        """What starts the family, or may do so again."""
+        return [
+            target
+            for target in self.targets()
+            if target.family == family and not is_target_over(target, self.now_ns)
+        ]
 
 
 def read_account(

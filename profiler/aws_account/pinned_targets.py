@@ -18,7 +18,11 @@ from profiler.aws_account.gone_revisions import why_revision_is_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.schedule_reader import WITHOUT_START, ScheduleReader
-from profiler.aws_account.scheduled_targets import ScheduledTarget, may_start_target
+from profiler.aws_account.scheduled_targets import (
+    ScheduledTarget,
+    is_target_over,
+    may_start_target,
+)
 from profiler.aws_account.starter_roles import StarterRoleReader
 from profiler.aws_account.target_clusters import TargetClusterReader, unsupported_launch_type
 from profiler.aws_account.target_overrides import why_target_is_refused
@@ -49,7 +53,9 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
     clusters: TargetClusterReader | None = None
     describe: Callable[[str], bytes]
     describe_again: Callable[[str], bytes]  # a revision before a target is moved to it
-    now_ns: int  # a target that starts no task later is never dead
+    # A target that starts no task later is never dead. One whose schedule is over is not moved:
+    # AWS does not say what an update of such a schedule starts.
+    now_ns: int
     moves: bool = False  # pinned targets to a new revision
     # Many schedules may start one revision, which never changes.
     revisions: dict[str, TaskDefinitionDocument] = {}
@@ -71,7 +77,8 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
         movable = []
         dead = []
         for target in targets:
-            if not target.is_pin_of(planned.revision_arn):
+            is_pinned = target.is_pin_of(planned.revision_arn)
+            if not is_pinned or is_target_over(target, self.now_ns):
                 continue
             death = self._why_starts_nothing(target)
             if death is not None and self.part == "size":
@@ -384,7 +391,7 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
             reason = f"no longer pinned to a revision of {planned.family}"
             return "skipped", f"{target.title} skipped: {reason}"
         pin_difference = self._pin_difference(planned, current)
-        if pin_difference == "none":
+        if pin_difference == "none" or is_target_over(current, self.now_ns):
             return "unchanged", ""
         if self._move_obstacle(planned, current, pin_difference):
             return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"

@@ -153,7 +153,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     )
     image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
-    now_ns: int = 0  # when a target must still be due; sizes do not ask
+    now_ns: int  # when a target must still be due
     # Asked before a target is moved, and before a monitor changes; sizes ask for themselves.
     owners: CloudFormationOwners | None = None
     read_revision: Callable[[str], bytes] | None = None  # in place of one call for each

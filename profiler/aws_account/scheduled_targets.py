@@ -32,7 +32,7 @@ from profiler.core.json_fields import (
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, product
 from profiler.core.timestamps import MS_PER_SECOND, json_moment_ns
-from profiler.schedules.due_times import may_start_again
+from profiler.schedules.due_times import is_over, may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
 
 _CHANGED = "LastModificationDate"
@@ -247,6 +247,11 @@ def may_start_target(target: ScheduledTarget, now_ns: int) -> bool:
     if has_due_times(target):
         return may_start_again(schedule_of(target), now_ns)
     return target.rule.get("State") != "DISABLED"
+
+
+def is_target_over(target: ScheduledTarget, now_ns: int) -> bool:
+    """Whether the schedule of the target is not due after ``now_ns``, even if it is enabled."""
+    return has_due_times(target) and is_over(schedule_of(target), now_ns)
 
 
 def schedule_of(target: ScheduledTarget) -> Schedule:

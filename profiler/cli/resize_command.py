@@ -391,7 +391,14 @@ class _ResizePlanning(Struct, frozen=True, kw_only=True):
             return plans.plan_size(family, document, started_by)
 
         rollout = _resize_rollout(
-            self.open_client, self.request, plan, reads, account.owners, output, jobs
+            self.open_client,
+            self.request,
+            plan,
+            reads,
+            account.owners,
+            output,
+            jobs,
+            self.runs.span.now_ns,
         )
         rollout.plans_services = True
         if jobs is not None:
@@ -461,6 +468,7 @@ def _resize_rollout(
     owners: CloudFormationOwners,
     output: _Output,
     jobs: JobDefinitions | None,
+    now_ns: int,
 ) -> Rollout:
     """The rollout of new sizes, which reads and reports as this command does."""
     return Rollout(
@@ -471,6 +479,7 @@ def _resize_rollout(
         owners=owners,
         read_revision=reads.describe,
         jobs=jobs,
+        now_ns=now_ns,
         on_step=output.print_step,
         on_problem=warn,
     )
@@ -493,7 +502,10 @@ def _revert_families(open_client: OpenClient, request: RolloutRequest, output: _
     owners = CloudFormationOwners(open_client)
     if jobs is not None:
         request = replace(request, globs=request.job_definitions)
-    rollout = _resize_rollout(open_client, request, plans.plan_revert, reads, owners, output, jobs)
+    now_ns = SystemClock().wall_ns()
+    rollout = _resize_rollout(
+        open_client, request, plans.plan_revert, reads, owners, output, jobs, now_ns
+    )
     families = rollout.selected_families()
     planned = collect_with_progress(
         "Reading task definitions", rollout.plan_families(families), len(families)

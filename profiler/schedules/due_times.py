@@ -227,12 +227,15 @@ def next_due(schedule: Schedule, after_ns: int) -> int | None:
 
 def may_start_again(schedule: Schedule, now_ns: int) -> bool:
     """Whether a schedule may start a task after ``now_ns``: not if it is disabled, or over."""
-    if not schedule.is_enabled:
-        return False
+    return schedule.is_enabled and not is_over(schedule, now_ns)
+
+
+def is_over(schedule: Schedule, now_ns: int) -> bool:
+    """Whether a schedule would not be due after ``now_ns`` even if it is enabled."""
     try:
-        return not has_known_anchor(schedule) or next_due(schedule, now_ns) is not None
+        return has_known_anchor(schedule) and next_due(schedule, now_ns) is None
     except ScheduleExpressionError:
-        return True
+        return False
 
 
 def last_due(schedule: Schedule, until_ns: int) -> int | None:

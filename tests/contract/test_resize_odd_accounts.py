@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,12 @@ from tests.step_functions import (
     publish,
     running,
 )
-from tools.moto_server import OwnedResource, begin_schedule_long_ago, fake_aws
+from tools.moto_server import (
+    OwnedResource,
+    begin_schedule_long_ago,
+    create_schedule_long_ago,
+    fake_aws,
+)
 
 SCHEDULE = "AWS::Scheduler::Schedule"
 RULE = "AWS::Events::Rule"
@@ -766,6 +772,34 @@ def test_a_rate_whose_start_date_has_passed_is_named(account: Account) -> None:
     assert "its rate begins anew: update it by hand" in done.stderr
     assert account.newest("control") == [2]
     assert account.started_by_schedule("often") == "control:1"
+
+
+def test_a_schedule_that_is_over_is_neither_named_nor_updated(
+    account: Account, proxy: AwsProxy
+) -> None:
+    """AWS does not say whether an update of it starts its task again. One that is only disabled
+    may be enabled again.
+    """
+    account.oversized("nightly")
+    once = "at(2026-02-01T00:00:00)"
+    too_large = {"containerOverrides": [{"name": "batch", "memory": 1900}]}
+    account.schedule("past", "nightly:1", too_large, once)
+    account.schedule("past-off", "nightly:1", expression=once, State="DISABLED")
+    account.schedule("ended", "nightly:1", EndDate=datetime(2026, 2, 1, tzinfo=UTC))
+    account.schedule("later", "nightly:1", expression="at(2031-01-01T00:00:00)")
+    account.schedule("off", "nightly:1", State="DISABLED")
+    for name in ("past", "past-off", "ended"):
+        create_schedule_long_ago(name, "us-east-1")
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert "2 schedules moved" in done.stderr
+    assert "past" not in done.stdout
+    assert "ended" not in done.stdout
+    over, moved = ("past", "past-off", "ended"), ("later", "off")
+    assert [account.started_by_schedule(name) for name in over] == ["nightly:1"] * 3
+    assert [account.started_by_schedule(name) for name in moved] == ["nightly:2"] * 2
+    updated = {name for name in proxy.operations if name.startswith("PUT /schedules/")}
+    assert updated == {"PUT /schedules/later", "PUT /schedules/off"}
 
 
 def test_schedules_of_one_name_in_two_groups_are_two(account: Account) -> None:

@@ -15,7 +15,7 @@ from tests.fake_batch import FakeBatch
 from tests.job_account import JobAccount
 from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account
 from tests.role_policies import starter_role
-from tools.moto_server import fake_aws
+from tools.moto_server import create_schedule_long_ago, fake_aws
 
 ACT = ("--register", "--update-schedules")
 CONDITION = {"Condition": {"ArnEquals": {"ecs:cluster": "*"}}}
@@ -87,7 +87,7 @@ def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(
     account: Account, command: str, pattern: str, *, is_registered: bool
 ) -> None:
     """It starts the newest one, whether it is moved or not, and the plan says it, too. The
-    control's schedule is disabled.
+    control's schedules are disabled and over.
     """
     iam = account.aws.client("iam")
     account.oversized("other", "control")
@@ -99,6 +99,8 @@ def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(
     starter_role(iam, "schedules", f"{DEFINITIONS}/other:{allowed}", f"{DEFINITIONS}/control:1")
     account.schedule("day", "other")
     account.schedule("off", "control", State="DISABLED")
+    account.schedule("past", "control", expression="at(2026-02-01T00:00:00)")
+    create_schedule_long_ago("past", "us-east-1")
     words: tuple[str, ...] = ("resize", "other", "control", "--from", str(account.file))
     if command == "add-monitor":
         words = ("add-monitor", "other", "control", "--image", "team/task-profiler:1")
