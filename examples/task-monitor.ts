@@ -36,8 +36,8 @@ export class TaskMonitor implements ecs.ITaskDefinitionExtension {
   }
 }
 
-// What `taskdef add-monitor` refuses, too: Windows, an eleventh container, and a monitor that would use memory of the batch. And a monitor that
-// was lost afterwards. The resource as the template has it includes the overrides of its properties.
+// What `taskdef add-monitor` refuses, too: Windows, no network, an eleventh container, and a monitor that would use memory of the batch. And a
+// monitor that was lost afterwards. The resource as the template has it includes the overrides of its properties.
 function refusals(taskDefinition: ecs.TaskDefinition): string[] {
   const resource = taskDefinition.node.defaultChild as any;
   const template: any = cdk.Stack.of(taskDefinition).resolve(resource._toCloudFormation());
@@ -46,6 +46,9 @@ function refusals(taskDefinition: ecs.TaskDefinition): string[] {
   const places = JSON.stringify(definition.PlacementConstraints ?? []);
   if (/^windows/i.test(definition.RuntimePlatform?.OperatingSystemFamily ?? "") || /ecs\.os-(type|family) *(==|=~|in)[^&|)]*windows/i.test(places)) {
     found.push("The monitor does not work on Windows: profile Linux tasks.");
+  }
+  if (definition.NetworkMode === "none") {
+    found.push("The task's NetworkMode is none, so the monitor reaches nothing: give the task a network.");
   }
   if (definition.ContainerDefinitions.length > 10) {
     found.push("ECS allows 10 containers, with the monitor: remove one.");

@@ -50,6 +50,11 @@ from profiler.task_definitions.monitor_container import (
 )
 
 _MAX_CONTAINERS = 10
+_WITHOUT_NETWORK = (
+    "The task's networkMode is none, so the monitor reaches neither the task metadata endpoint nor "
+    "CloudWatch Logs and cannot report anything: start the batch with 'task-profiler run -- CMD' "
+    "instead."
+)
 
 
 class AddMonitorOptions(Struct, frozen=True, kw_only=True):
@@ -129,12 +134,16 @@ def refusal_of(definition: Mapping[str, object], monitor_mb: int) -> str | None:
 
 
 def check_definition(definition: Mapping[str, object]) -> None:
-    """Raise TaskProfilerError for Windows tasks, and for a container without a name."""
+    """Raise TaskProfilerError for Windows tasks, for tasks without a network, and for a container
+    without a name.
+    """
     system = first_sign_of_windows(definition)
     if system:
         raise TaskProfilerError(
             f"The definition is for {system}, where the monitor does not work: profile Linux tasks."
         )
+    if _has_no_network(definition):
+        raise TaskProfilerError(_WITHOUT_NETWORK)
     for number, container in enumerate(_raw_containers(definition), 1):
         if not container.get("name"):
             raise TaskProfilerError(
@@ -409,12 +418,12 @@ def unreachable_notes(
             "the report to the batch's log stream: give the task a role with logs:PutLogEvents, "
             "or send the report to the monitor's own stream with --report-stream monitor."
         )
-    if definition.get("networkMode") == "none":
-        yield (
-            "The task's networkMode is none, so the monitor reaches neither the task metadata "
-            "endpoint nor CloudWatch Logs and cannot report anything: start the batch with "
-            "'task-profiler run -- CMD' instead."
-        )
+    if _has_no_network(definition):
+        yield _WITHOUT_NETWORK
+
+
+def _has_no_network(definition: Mapping[str, object]) -> bool:
+    return definition.get("networkMode") == "none"
 
 
 def architecture_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:

@@ -50,6 +50,7 @@ try {{
 """
 ON_WINDOWS = """{ placementConstraints: [
   ecs.PlacementConstraint.memberOf("attribute:ecs.os-type == windows")] }"""
+WITHOUT_NETWORK = "{ networkMode: ecs.NetworkMode.NONE }"
 
 
 def compile_typescript(folder: Path, text: str, *options: str) -> None:
@@ -91,6 +92,7 @@ def test_what_the_command_prints_compiles(stacks: CallStacksAccess | None, tmp_p
         ("FargateTaskDefinition", "{}", 1, 512, "No memory is left for the monitor"),
         ("FargateTaskDefinition", "{}", 10, 16, "ECS allows 10 containers"),
         ("Ec2TaskDefinition", ON_WINDOWS, 1, 256, "does not work on Windows"),
+        ("Ec2TaskDefinition", WITHOUT_NETWORK, 1, 256, "NetworkMode is none"),
     ],
 )
 def test_the_extension_refuses_what_the_command_refuses(

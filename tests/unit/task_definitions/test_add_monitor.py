@@ -251,6 +251,11 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
             ("windows_server_2019_full", "does not work"),
         ),
         (
+            definition(BATCH, networkMode="none"),
+            {},
+            ("networkMode is none", "'task-profiler run -- CMD' instead"),
+        ),
+        (
             definition(
                 BATCH,
                 placementConstraints=[
