@@ -249,7 +249,8 @@ def _changed_command(
     """The command if it is not the definition's, with or without the values of its parameters."""
     command = container.get("command")
     own = defined.get("command") or []
-    filled = [parameters.get(word.removeprefix(_PLACEHOLDER), word) for word in own]
+    by_placeholder = {f"{_PLACEHOLDER}{name}": value for name, value in parameters.items()}
+    filled = [by_placeholder.get(word, word) for word in own]
     if not command or command in (own, filled):
         return None
     if any(_PLACEHOLDER in str(value) for value in parameters.values()):

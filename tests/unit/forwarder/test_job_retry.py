@@ -365,6 +365,23 @@ def test_a_definitions_own_command_and_variables_are_not_sent(account: RetriedJo
     assert [*account.request(job)["containerOverrides"]] == ["resourceRequirements"]
 
 
+def test_a_word_that_is_the_name_of_a_parameter_is_no_placeholder(account: RetriedJobs) -> None:
+    """``load`` is a word of the definition's command, and a parameter of that name is for others."""
+    container = {"image": "etl:26", "command": ["load", "Ref::day"]}
+    sizes = [{"type": "VCPU", "value": "1"}, {"type": "MEMORY", "value": "2048"}]
+    account.batch.define(
+        "etl-load",
+        containerProperties={**container, "resourceRequirements": sizes},
+        platformCapabilities=["FARGATE"],
+    )
+    asked: Json = {
+        "parameters": {"load": "unload", "day": "today"},
+        "containerOverrides": {"command": ["unload", "today"]},
+    }
+    request = account.request(killed(account.batch, "etl-load", **asked))
+    assert request["containerOverrides"]["command"] == ["unload", "today"]
+
+
 def test_a_command_that_parameters_would_change_again_is_refused(account: RetriedJobs) -> None:
     asked: Json = {
         "parameters": {"a": "Ref::b", "b": "2"},
