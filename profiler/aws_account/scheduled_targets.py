@@ -230,6 +230,13 @@ def has_due_times(target: ScheduledTarget) -> bool:
     return target.kind == "schedule" or bool(target.rule.get("ScheduleExpression"))
 
 
+def is_started_by_events(target: ScheduledTarget) -> bool:
+    """Whether events start the target of a rule, which can have due times beside them."""
+    return target.kind == "rule" and (
+        bool(target.rule.get("EventPattern")) or not has_due_times(target)
+    )
+
+
 def why_target_is_off(target: ScheduledTarget, now_ns: int) -> str | None:
     """Why somebody wants no further task of the target, in words: it is disabled, or its end date
     has passed, which AWS ignores for an ``at``.
@@ -244,14 +251,15 @@ def why_target_is_off(target: ScheduledTarget, now_ns: int) -> str | None:
 
 def may_start_target(target: ScheduledTarget, now_ns: int) -> bool:
     """Whether a schedule or an event may start the target after ``now_ns``."""
-    if has_due_times(target):
+    if has_due_times(target) and not is_started_by_events(target):
         return may_start_again(schedule_of(target), now_ns)
     return target.rule.get("State") != "DISABLED"
 
 
 def is_target_over(target: ScheduledTarget, now_ns: int) -> bool:
-    """Whether the schedule of the target is not due after ``now_ns``, even if it is enabled."""
-    return has_due_times(target) and is_over(schedule_of(target), now_ns)
+    """Whether nothing starts the target after ``now_ns``, even if its schedule is enabled."""
+    is_timed = has_due_times(target) and not is_started_by_events(target)
+    return is_timed and is_over(schedule_of(target), now_ns)
 
 
 def schedule_of(target: ScheduledTarget) -> Schedule:

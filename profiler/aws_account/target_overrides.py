@@ -14,7 +14,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, has_due_times
+from profiler.aws_account.scheduled_targets import (
+    UNKNOWN_VALUE,
+    ScheduledTarget,
+    is_started_by_events,
+)
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import (
     count_or_none,
@@ -160,7 +164,7 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     transformer = mapping_or_empty(started.get("InputTransformer"))
     if transformer:
         return _overrides_of_template(text_or_none(transformer.get("InputTemplate")) or "")
-    if started.get("InputPath") is not None and not has_due_times(target):
+    if started.get("InputPath") is not None and is_started_by_events(target):
         return SizeOverrides(unknown="its input is a part of the event, which can override sizes")
     # Without an input, the rule's event is the input: no event has overrides at its top.
     source = text_or_none(started.get("Input")) or "{}"
@@ -240,7 +244,7 @@ def _submitted_input(target: ScheduledTarget) -> object:
     source = text_or_none(started.get("Input")) or "{}"
     if transformer:
         source = text_or_none(transformer.get("InputTemplate")) or ""
-    elif started.get("InputPath") is not None and not has_due_times(target):
+    elif started.get("InputPath") is not None and is_started_by_events(target):
         raise _UnreadableError("its input is a part of the event, which can override sizes")
     try:
         read: Any = json.loads(within_levels(_without_variables(source)))

@@ -6,8 +6,13 @@ from botocore.stub import Stubber
 from msgspec.structs import replace
 
 from profiler.aws_account.schedule_reader import ScheduleReader
-from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.aws_account.scheduled_targets import (
+    ScheduledTarget,
+    is_target_over,
+    may_start_target,
+)
 from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_DAY
 
 ARN = "arn:aws:ecs:eu-west-1:111122223333:task-definition/nightly"
 TARGET = ScheduledTarget(
@@ -39,3 +44,29 @@ def test_a_refusal_for_another_reason_keeps_the_start_date(dates: dict[str, int]
         scheduler.add_client_error("update_schedule", "ValidationException", refusal)
         with pytest.raises(TaskProfilerError, match="later than the StartDate"):
             ScheduleReader(clients.__getitem__).move_to_revision(target, f"{ARN}:2")
+
+
+LONG_AGO = {"ScheduleExpression": "cron(0 3 1 1 ? 2020)"}
+PATTERN = {"EventPattern": '{"source": ["jobs"]}'}
+OFF = {"State": "DISABLED"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_over", "may_start"),
+    [
+        (LONG_AGO, True, False),
+        (PATTERN, False, True),
+        ({**LONG_AGO, **PATTERN}, False, True),  # events start it, too
+        ({**LONG_AGO, **PATTERN, **OFF}, False, False),
+        ({"ScheduleExpression": "cron(0 3 * * ? *)"}, False, True),
+        ({"ScheduleExpression": "cron(0 3 * * ? *)", **OFF}, False, False),
+        ({"ScheduleExpression": "rate(1 day)"}, False, True),
+    ],
+)
+def test_a_rule_is_over_after_its_last_due_time_unless_events_start_it(
+    rule: dict[str, str], *, is_over: bool, may_start: bool
+) -> None:
+    target = replace(TARGET, kind="rule", content=TARGET.content["Target"], rule=rule)
+    now_ns = 20_000 * NS_PER_DAY  # in 2024
+    assert is_target_over(target, now_ns) == is_over
+    assert may_start_target(target, now_ns) == may_start

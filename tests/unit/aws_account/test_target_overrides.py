@@ -176,6 +176,8 @@ def test_a_part_of_an_event_can_override_sizes() -> None:
     given = {"InputPath": "$.detail"}
     assert size_overrides(rule(given, expression=None)).unknown
     assert size_overrides(rule(given)).is_empty
+    both = rule(given)
+    assert size_overrides(replace(both, rule={**both.rule, "EventPattern": "{}"})).unknown
 
 
 def test_the_least_memory_holds_what_a_schedule_gives_to_a_container() -> None:
