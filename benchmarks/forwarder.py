@@ -39,7 +39,7 @@ from benchmarks.subscription import (
 )
 from benchmarks.whole_handler import measure_handler
 from profiler.aws_account.setup.forwarder_zip import build_zip
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.subscription import (  # benchmarks.subscription adds lambda/ to the path
     LogEvent,

@@ -28,7 +28,7 @@ from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.family import LAST_SUCCESSES, HighestPeak, highest_peak_of
+from profiler.record.family_statistics import LAST_SUCCESSES, HighestPeak, highest_peak_of
 from profiler.record.memory_news import MemoryNow, memory_news_text
 from profiler.record.units import MIB
 from profiler.record.unusual import MIN_RUNS

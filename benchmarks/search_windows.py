@@ -21,7 +21,7 @@ from benchmarks.figures import BenchmarkResult, benchmark_parser
 from benchmarks.measured_process import process_figures
 from benchmarks.resize_windows import NOW_NS, report_lines
 from benchmarks.subscription import install_templates
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.run_documents import report_document
 from profiler.record.record_model import decode

@@ -35,7 +35,7 @@ from profiler.readers.cgroup.hierarchy import machine_oom_kills
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.sockets import KernelSockets
-from profiler.readers.linux.thread_times import ThreadReader
+from profiler.readers.linux.thread_reader import ThreadReader
 from profiler.settings import SettingsReader
 
 _MAX_MORE_PERCENT = 15

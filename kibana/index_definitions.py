@@ -96,7 +96,7 @@ _LOG_FIELDS: Final = (
     ),
     *keyword_fields("cloud.provider task.id container.name"),
 )
-# The fields of both kinds of notices (profiler/forwarder/documents.py).
+# The fields of both kinds of notices (profiler/forwarder/document_updates.py).
 _NOTICE_FIELDS: Final = (
     _TIME,
     *keyword_fields("event.kind event.dataset notice.kind notice.message"),

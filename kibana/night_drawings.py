@@ -6,7 +6,7 @@ from kibana import colours
 from kibana import vega_parts as vega
 from kibana.dashboard_model import MIXED_MEMORY, TIME_FIELD, Drawing, Json
 from kibana.vega_parts import signal
-from profiler.record.document_conditions import RAN_OUT_OF_MEMORY
+from profiler.record.query_clauses import RAN_OUT_OF_MEMORY
 
 _FAMILIES: Final = 40
 _MEMORY_PEAK: Final = "usage.memory.percent.max"

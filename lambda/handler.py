@@ -20,8 +20,7 @@ from profiler.core.ecs_terms import arn_account
 from profiler.core.json_fields import mapping_or_empty
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_datetime
 from profiler.forwarder import function_settings
-from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.ended_run import EndedTask, FamilyComparison, MemoryRetry
 from profiler.forwarder.family_runs import (
     COMPARISON_SECONDS,
@@ -51,14 +50,15 @@ from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.notifications.idempotency import EndlessLambdaContext, run_idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel
 from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
+from profiler.forwarder.report_finder import ReportFinder, ReportLine, TaskContainers
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
 from profiler.forwarder.stopped_task_reads import LogStreamTailReader, TaskDefinitionReader
 from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
 from profiler.forwarder.task_stopped import TaskStoppedHandler, TaskStoppedResult
 from profiler.record.batch_job import NO_JOB
-from profiler.record.family import HighestPeak
 from profiler.record.family_identity import matches_any
+from profiler.record.family_statistics import HighestPeak
 from profiler.record.line_trust import TrustedGroups, read_trusted_globs
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice_line
 from profiler.record.stopped_task import (
@@ -69,16 +69,16 @@ from profiler.record.stopped_task import (
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:  # imported for the events that need them
-    from profiler.aws_account.batch_jobs import BatchJobReader
+    from profiler.aws_account.eventbridge_calls import FoundSchedules, ScheduleReader
     from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitorReader
-    from profiler.aws_account.schedule_reader import FoundSchedules, ScheduleReader
-    from profiler.forwarder.cluster_night import NightReader
+    from profiler.aws_account.job_descriptions import BatchJobReader
     from profiler.forwarder.digest_delivery import NightMessage
     from profiler.forwarder.ended_lines import PrintedRuns
     from profiler.forwarder.morning_digest import NightSaving
     from profiler.forwarder.night_period import NightPeriod
     from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns
-    from profiler.record.batch_detail import JobDetail
+    from profiler.forwarder.night_searches import NightReader
+    from profiler.record.batch_job_model import JobDetail
     from profiler.schedules.remembered_tasks import EndedScheduleMemory, RuleMemory, TaskMemory
     from profiler.schedules.schedule_model import ReadTasks, Schedule
 
@@ -166,7 +166,7 @@ def batch_job_changed(event: Mapping[str, Any], context: LambdaContext) -> Mappi
     """
     # Seldom needed.
     from profiler.forwarder.job_changed import HandledJob, JobChangedHandler
-    from profiler.record.batch_detail import parse_job_event
+    from profiler.record.batch_job_model import parse_job_event
 
     changed = parse_job_event(event)
     if changed is None:
@@ -387,9 +387,9 @@ def _started_by_schedules(
 ) -> "ReadTasks":
     """What these schedules started in a cluster, in a queue of AWS Batch or of a state machine."""
     # As in watch_schedules.
+    from profiler.aws_account.scheduled_jobs import read_queues
     from profiler.aws_account.scheduled_machines import read_executions
     from profiler.aws_account.started_tasks import read_clusters
-    from profiler.aws_account.submitted_jobs import read_queues
     from profiler.schedules.schedule_model import ReadTasks
 
     if any(schedule.is_of_machine for schedule in schedules):
@@ -452,7 +452,6 @@ def _night_message(
 ) -> "NightMessage":
     """What became known in the period. Raises ForwarderError."""
     # The other functions do not need these.
-    from profiler.forwarder.cluster_night import NightReader
     from profiler.forwarder.digest_delivery import NightMessage
     from profiler.forwarder.morning_digest import NO_SAVING, DigestPlace, summarize_night
     from profiler.forwarder.night_runs import (
@@ -460,6 +459,7 @@ def _night_message(
         MissedTimes,
         night_runs_of_printed,
     )
+    from profiler.forwarder.night_searches import NightReader
 
     searched = _settings()
     missed = MissedTimes()
@@ -794,7 +794,7 @@ _settings = cache(lambda: function_settings.read_settings(os.environ))
 @cache
 def _job_reader() -> "BatchJobReader":
     # Only for jobs of AWS Batch.
-    from profiler.aws_account.batch_jobs import BatchJobReader
+    from profiler.aws_account.job_descriptions import BatchJobReader
 
     return BatchJobReader(
         lambda: _client("batch"), _warn_once, now_s=time.monotonic, pause=time.sleep
@@ -804,7 +804,7 @@ def _job_reader() -> "BatchJobReader":
 @cache
 def _schedule_reader() -> "ScheduleReader":
     # As in watch_schedules, and only for a retry.
-    from profiler.aws_account.schedule_reader import ScheduleReader
+    from profiler.aws_account.eventbridge_calls import ScheduleReader
 
     return ScheduleReader(_client)
 

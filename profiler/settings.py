@@ -340,7 +340,7 @@ class SettingsReader(Struct):
         if not chosen or chosen == DEFAULT_EMF_METRICS:
             return DEFAULT_EMF_METRICS
         # Its catalogue takes memory; most monitors do without.
-        from profiler.record.report_line import EMF_METRICS
+        from profiler.record.report_text_and_emf import EMF_METRICS
 
         unknown = [name for name in chosen if name not in EMF_METRICS]
         if unknown:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from profiler.aggregation.memory_evidence import Exactness, evidence_from
-from profiler.aggregation.record_draft import RecordDraft
+from profiler.aggregation.memory_peak import Exactness, evidence_from
+from profiler.aggregation.record_assembly import RecordDraft
+from profiler.aggregation.record_evidence import CpuEvidence, RunEvidence
 from profiler.aggregation.run_end import RunEnd
-from profiler.aggregation.run_evidence import CpuEvidence, RunEvidence
 from profiler.collectors.collector import add_collected
 from profiler.collectors.collector_kinds import Collector
 from profiler.core.timestamps import parse_ns

@@ -1,9 +1,9 @@
 """The documents that the report and the event of one run make."""
 
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.run_documents import event_documents, report_document
-from profiler.record.event_end import end_of_event
+from profiler.record.ecs_event_outcome import end_of_event
 from tests.ended_runs import run_of
 from tests.notices import report_line
 from tests.stopped_tasks import report

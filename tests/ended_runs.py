@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import MONITOR_NAME
-from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.merged_run import runs_of_witnesses
 from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, slack_message_of
+from profiler.forwarder.report_finder import ReportLine
 from profiler.forwarder.run_event import run_event_of_task, seen_report
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget

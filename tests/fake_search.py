@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
 

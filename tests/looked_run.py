@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.record_draft import with_activity
+from profiler.aggregation.record_assembly import with_activity
 from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
-from profiler.readers.linux.waits import BlockedThread, Connection, Wait
+from profiler.readers.linux.wait_types import BlockedThread, Connection, Wait
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds

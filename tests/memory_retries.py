@@ -12,16 +12,16 @@ from botocore.exceptions import ReadTimeoutError
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.family_runs import FamilyRunReader
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.report_finder import ReportLine
 from profiler.forwarder.run_documents import event_documents
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_retry import TaskRetrier, choose_larger_memory, run_task_arguments
-from profiler.record.family import NeedAtSize
+from profiler.record.family_statistics import NeedAtSize
 from tests.ended_runs import run_of
 from tests.notices import KeyTable
 from tests.stopped_tasks import WITH_MONITOR, judged_task

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collectors
 from profiler.collectors.collector_kinds import Collector
 from profiler.core.clock import Ticker

@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import field
 
 from profiler.core.notice_channels import ChannelKind
-from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import ForwarderError, InProgressError
 from profiler.forwarder.line_kinds import decode_report_line
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
+from profiler.forwarder.report_finder import ReportLine
 from profiler.record.record_model import Report
 
 

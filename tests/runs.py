@@ -10,8 +10,8 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record import record_model as model
 from profiler.record.record_model import NOT_MEASURED, UNKNOWN_SIZE
+from profiler.record.run_summary import Story, story_of
 from profiler.record.stop_causes import outcome_of
-from profiler.record.story_rows import Story, story_of
 from profiler.runs.history.run_database import HistoryStore
 from profiler.sizing.evidence import LAST_RUNS, Evidence, FamilyRunCollector
 from tests.fakes import START_NS, FakeClock

@@ -12,7 +12,7 @@ from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.what_if import SizeOption
+from profiler.sizing.size_options import SizeOption
 from tests.runs import checkpoint, evidence_of, report, slowdown
 
 GB = 1024

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.forwarder.batch_report import identify_containers
-from profiler.record.event_end import judge_candidates
+from profiler.forwarder.report_finder import identify_containers
+from profiler.record.ecs_event_outcome import judge_candidates
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from tests.task_events import container, definition

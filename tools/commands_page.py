@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]  # moto depends on it
 from profiler.cli.app import group
 from profiler.cli.options import aws_options, source_options
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
-from profiler.record.report_line import EMF_METRICS, emf_unit_of
+from profiler.record.report_text_and_emf import EMF_METRICS, emf_unit_of
 from profiler.record.search_document_fields import FIELDS
 from profiler.settings import DEFAULT_EMF_METRICS, SETTINGS, Setting
 

@@ -21,12 +21,12 @@ import requests
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.forwarder.documents import Document, with_runs_per_month
+from profiler.forwarder.document_updates import Document, with_runs_per_month
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notice_documents import notice_document, schedule_notice_document
 from profiler.forwarder.run_documents import report_document
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.family import highest_peak_of
+from profiler.record.family_statistics import highest_peak_of
 from profiler.record.metric_catalogue import TIME_PARTS
 from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import (

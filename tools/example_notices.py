@@ -13,7 +13,7 @@ from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_MS, format_datetime, format_ms
 from profiler.record.batch_job import NO_JOB
-from profiler.record.family import HighestPeak
+from profiler.record.family_statistics import HighestPeak
 from profiler.record.notice_model import (
     NoticedSchedule,
     NoticeLine,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.critical_thread import HIDDEN
+from profiler.aggregation.wait_attribution import HIDDEN
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.linux.waits import Wait
+from profiler.readers.linux.wait_types import Wait
 
 _MIN_SPAN_NS = 10 * NS_PER_SECOND
 _MAX_SPANS = 64

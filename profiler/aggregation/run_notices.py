@@ -26,8 +26,8 @@ from profiler.record.units import (
 )
 
 if TYPE_CHECKING:
-    from profiler.readers.linux.waits import Wait
-    from profiler.record.family import HighestPeak
+    from profiler.readers.linux.wait_types import Wait
+    from profiler.record.family_statistics import HighestPeak
     from profiler.record.notice_model import Notice, NoticeKind
 
 _MINUTES_LEFT = 15.0

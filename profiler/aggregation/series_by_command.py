@@ -1,8 +1,8 @@
 """The time series of a run's commands: the largest ones, and all others together, in constant
 memory.
 
-Commands are read less often than the run: :mod:`profiler.aggregation.command_steps` puts them on
-the steps of the run's series.
+Commands are read less often than the run:
+:mod:`profiler.aggregation.command_series_alignment` puts them on the steps of the run's series.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.command_steps import (
+from profiler.aggregation.command_series_alignment import (
     CommandStepValues,
     RunStepValues,
     process_series,

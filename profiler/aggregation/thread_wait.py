@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.linux.waits import BlockedThread
+from profiler.readers.linux.wait_types import BlockedThread
 
 # A poll that its timeout ends, and so much work after it, is the sleep of a loop.
 MIN_WORK_NS = NS_PER_MS

@@ -1,6 +1,6 @@
 """Divides the wall time of a run by looks at its threads, in four questions: could anything run,
 did anything run (:mod:`busy_time`), whose wait held the run back, and what did it wait for
-(:mod:`critical_thread`).
+(:mod:`wait_attribution`).
 
 A look is settled once every thread in it has run again, and the time on its CPUs and the work of
 the GPUs are known, else after a minute: what a thread runs next says what its wait held back. Idle
@@ -16,20 +16,20 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import Stretch, UndividedTime, spread_unread
-from profiler.aggregation.critical_thread import LookDivision
-from profiler.aggregation.idle_gpus import IdleGpus, IdleTimeByPlace
+from profiler.aggregation.current_waits import ChangedWaits, ThreadWaits
+from profiler.aggregation.gpu_idle_breakdown import IdleGpus, IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
-from profiler.aggregation.run_evidence import ProcessActivity
+from profiler.aggregation.record_evidence import ProcessActivity
 from profiler.aggregation.thread_wait import ThreadWait
-from profiler.aggregation.thread_waits import ChangedWaits, ThreadWaits
 from profiler.aggregation.time_parts import TimeParts
 from profiler.aggregation.time_series import RunSeries
+from profiler.aggregation.wait_attribution import LookDivision
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth, with_plausible_waits
-from profiler.readers.linux.waits import STOPPED, Wait
+from profiler.readers.linux.wait_types import STOPPED, Wait
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.record_model import Record

@@ -5,7 +5,7 @@ Functions, with what starts their state machines.
 from collections.abc import Callable, Collection
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.aws_account.scheduled_targets import ScheduledTarget, schedule_of
 from profiler.aws_account.state_machines import StateMachineReader
 from profiler.schedules.schedule_model import Schedule

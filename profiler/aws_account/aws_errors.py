@@ -17,7 +17,7 @@ from profiler.core.aws_clients import (
     has_surely_changed_nothing,
     is_throttled,
 )
-from profiler.core.command_lines import aws_command_line
+from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.errors import TaskProfilerError
 
 _EXPIRED = EXPIRED | {"RequestExpired"}

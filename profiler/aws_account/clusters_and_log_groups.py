@@ -17,7 +17,7 @@ from profiler.aws_account.registered_definitions import (
 from profiler.aws_account.started_tasks import NO_CLUSTER
 from profiler.core.aws_clients import AwsClient, cause_code
 from profiler.core.bounded_batches import batches
-from profiler.core.command_lines import command_line, container_insights_command
+from profiler.core.commands_to_copy import command_line, container_insights_command
 from profiler.core.ecs_terms import BATCH_LOG_GROUP
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, listed

@@ -35,7 +35,7 @@ from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, FamilyCircumstances, TargetOverride
 from profiler.task_definitions.containers import first_sign_of_windows, read_containers, roles_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
-from profiler.task_definitions.job_forms import (
+from profiler.task_definitions.job_as_task_definition import (
     is_job_definition,
     is_on_fargate,
     job_timeout_ms,

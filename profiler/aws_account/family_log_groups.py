@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.clusters_and_log_groups import raise_on_missing_cluster
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.aws_account.started_tasks import SERVICE, starters_of_families
 from profiler.core.ecs_terms import MONITOR_NAME, cluster_name
 from profiler.core.errors import TaskProfilerError

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
 from profiler.aws_account.registered_definitions import read_items
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX

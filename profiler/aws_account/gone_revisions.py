@@ -13,15 +13,15 @@ from profiler.aws_account.registered_definitions import (
     revision_of,
 )
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.target_clusters import (
-    PlaceRefusal,
-    TargetClusterReader,
-    unsupported_launch_type,
-)
 from profiler.aws_account.target_overrides import (
     asked_launch_type,
     size_overrides,
     why_target_is_refused,
+)
+from profiler.aws_account.target_placement import (
+    PlaceRefusal,
+    TargetClusterReader,
+    unsupported_launch_type,
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import any_known, first_known

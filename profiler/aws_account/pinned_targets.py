@@ -14,19 +14,19 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import check_lost_call_was_done
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
+from profiler.aws_account.eventbridge_calls import WITHOUT_START, ScheduleReader
 from profiler.aws_account.gone_revisions import why_revision_is_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
-from profiler.aws_account.schedule_reader import WITHOUT_START, ScheduleReader
 from profiler.aws_account.scheduled_targets import (
     ScheduledTarget,
     is_target_over,
     may_start_target,
 )
 from profiler.aws_account.starter_roles import StarterRoleReader
-from profiler.aws_account.target_clusters import TargetClusterReader, unsupported_launch_type
 from profiler.aws_account.target_overrides import why_target_is_refused
-from profiler.core.command_lines import NameArgument, command_line
+from profiler.aws_account.target_placement import TargetClusterReader, unsupported_launch_type
+from profiler.core.commands_to_copy import NameArgument, command_line
 from profiler.core.ecs_terms import arn_region, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known

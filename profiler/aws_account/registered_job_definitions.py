@@ -15,11 +15,11 @@ from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, check_lost_call_was_done
 from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, CloudFormationOwners
+from profiler.aws_account.compute_environments import READ_ENVIRONMENTS, max_vcpus_of_environments
+from profiler.aws_account.eventbridge_calls import without_nulls
 from profiler.aws_account.family_circumstances import FamilyCircumstancesReader
 from profiler.aws_account.job_queues import raise_on_missing_queue
-from profiler.aws_account.queue_room import READ_ENVIRONMENTS, max_vcpus_of_environments
 from profiler.aws_account.registered_definitions import LastBody, glob_prefix, revision_of
-from profiler.aws_account.schedule_reader import without_nulls
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.target_overrides import job_size_overrides, submitted_timeout_ms
 from profiler.core.aws_clients import AwsClient
@@ -28,10 +28,10 @@ from profiler.core.ecs_terms import family_of, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.batch_detail import STATUSES
+from profiler.record.batch_job_model import STATUSES
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 from profiler.task_definitions.definition_json import tags_of
-from profiler.task_definitions.job_forms import described_form, registered_form
+from profiler.task_definitions.job_as_task_definition import described_form, registered_form
 
 DESCRIBE_RIGHT = "batch:DescribeJobDefinitions"
 _ACTIVE = "ACTIVE"

@@ -22,7 +22,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.bounded_batches import divide
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import write_atomically

@@ -40,7 +40,7 @@ from profiler.sizing.window_advice import WindowAdvice
 from profiler.sizing.window_evidence import evidence_at_size
 from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
-from profiler.task_definitions.job_forms import (
+from profiler.task_definitions.job_as_task_definition import (
     check_propagated_tags,
     is_job_definition,
     is_on_fargate,

@@ -14,13 +14,10 @@ from profiler.aws_account.account_starters import AccountStarterReader
 from profiler.aws_account.aws_errors import OpenClient, note_only_first
 from profiler.aws_account.cloudformation_owners import ROLE_REMEDY, CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group, raise_on_missing_cluster
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.aws_account.instance_monitors import InstanceMonitorReader
 from profiler.aws_account.job_reverts import plan_uncovering, restore_older_revision
-from profiler.aws_account.overtaken_revisions import (
-    register_or_find,
-    register_overtaken_again,
-    restoring_plan,
-)
+from profiler.aws_account.overlapping_permissions import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.owned_families import (
     plan_left_to_owner,
     plan_left_to_person,
@@ -40,17 +37,20 @@ from profiler.aws_account.registered_definitions import (
     revision_of,
 )
 from profiler.aws_account.registered_job_definitions import JobDefinitions
-from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.report_prerequisites import attach_policy, plan_policy, task_role
+from profiler.aws_account.revision_registration import (
+    register_or_find,
+    register_overtaken_again,
+    restoring_plan,
+)
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
-from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
     SERVICE,
     starters_of_families,
 )
 from profiler.aws_account.starter_roles import StarterRoleReader
-from profiler.aws_account.target_clusters import TargetClusterReader
+from profiler.aws_account.target_placement import TargetClusterReader
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known_values

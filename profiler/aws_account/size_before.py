@@ -30,7 +30,11 @@ from profiler.sizing.sized_revision import (
 from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_described
-from profiler.task_definitions.job_forms import LEAST_MB, is_job_definition, is_on_fargate
+from profiler.task_definitions.job_as_task_definition import (
+    LEAST_MB,
+    is_job_definition,
+    is_on_fargate,
+)
 from profiler.task_definitions.size_changes import definition_size
 
 # The revisions of ours that are followed back to one that is not ours, and those before them that

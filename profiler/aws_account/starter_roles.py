@@ -12,9 +12,13 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.compute_environments import (
+    READ_ENVIRONMENTS,
+    BatchStarter,
+    own_batch_roles,
+)
 from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, PolicyQuestion, statement_effects
-from profiler.aws_account.queue_room import READ_ENVIRONMENTS, BatchStarter, own_batch_roles
-from profiler.aws_account.report_paths import READ_POLICIES, ReportPathReader
+from profiler.aws_account.report_prerequisites import READ_POLICIES, ReportPathReader
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.aws_account.target_overrides import SubmittedTags, submitted_tags
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
@@ -31,7 +35,7 @@ from profiler.core.optional_math import first_known, known_members
 from profiler.core.text import listed
 from profiler.record.batch_job import resource_name
 from profiler.task_definitions.definition_json import tags_of
-from profiler.task_definitions.job_forms import propagates_tags
+from profiler.task_definitions.job_as_task_definition import propagates_tags
 
 _RUN_ACTION = "ecs:RunTask"
 _TAG_ACTION = "ecs:TagResource"

@@ -33,7 +33,7 @@ from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.containers import DefinedContainer, read_containers
-from profiler.task_definitions.job_forms import attempt_timeout_ms, is_on_fargate
+from profiler.task_definitions.job_as_task_definition import attempt_timeout_ms, is_on_fargate
 from profiler.task_definitions.size_changes import (
     CONTAINER_SIZES,
     TASK_SIZES,

@@ -78,10 +78,10 @@ def run_without_click(arguments: list[str]) -> int | None:
     click prints.
     """
     gc.disable()  # the collector would search the imported modules for garbage again and again
-    from profiler.cli.own_modules import find_own_modules_first
+    from profiler.cli.fast_module_finder import find_own_modules_first
 
     find_own_modules_first()
-    from profiler.cli.deferred_modules import import_msgspec, unused_modules_deferred
+    from profiler.cli.stub_modules import import_msgspec, unused_modules_deferred
 
     with unused_modules_deferred():
         from profiler.cli.run_options import parse_usual_arguments

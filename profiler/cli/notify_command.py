@@ -22,7 +22,6 @@ from profiler.core.files import read_text_file
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import SENDERS, ChannelKind
 from profiler.core.text import install_hint, listed
-from profiler.forwarder.batch_report import ReportFinder, TaskContainers
 from profiler.forwarder.ended_run import EndedTask
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
@@ -30,6 +29,7 @@ from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.notification import post_to_accepting_channels as post_to
 from profiler.forwarder.notifications.slack_messages import slack_message_of
+from profiler.forwarder.report_finder import ReportFinder, TaskContainers
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice_json
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task

@@ -262,7 +262,7 @@ def _repeat(context: click.Context, parameter: click.Parameter, value: str | Non
     """Repeat an option in the commands that this command prints."""
     if value:
         # The help does not need it.
-        from profiler.core.command_lines import repeated_option
+        from profiler.core.commands_to_copy import repeated_option
 
         # A command's own context is not closed after an error in a later option.
         root = context.find_root()

@@ -12,8 +12,13 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
-from profiler.record.family import MonthBasis, MonthlyTasks, estimated_month, measured_month
 from profiler.record.family_identity import FamilyKey
+from profiler.record.family_statistics import (
+    MonthBasis,
+    MonthlyTasks,
+    estimated_month,
+    measured_month,
+)
 from profiler.record.units import APPROXIMATELY, format_count, format_usd_a_month
 from profiler.runs.past_runs.run_source import RunSource
 from profiler.schedules.due_times import tasks_a_month
@@ -68,7 +73,7 @@ def _read_schedules(options: SourceOptions) -> Sequence[Schedule]:
     warning.
     """
     # Other sources do without the commands of AWS.
-    from profiler.aws_account.schedule_reader import ScheduleReader
+    from profiler.aws_account.eventbridge_calls import ScheduleReader
     from profiler.cli.schedules_command import warn_unread
 
     timed = ScheduleReader(open_clients(options.region, options.profile)).read_timed_schedules()

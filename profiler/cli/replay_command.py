@@ -16,7 +16,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     matching_log_groups,
     missing_log_group_error,
 )
-from profiler.aws_account.kept_logs import AwsLogRetention
+from profiler.aws_account.log_retention import AwsLogRetention
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
 from profiler.aws_account.replay import replay_reports as replay_group
 from profiler.cli.aws_names import FUNCTION, LOG_GROUPS

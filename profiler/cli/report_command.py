@@ -43,19 +43,19 @@ from profiler.core.optional_math import known_values
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.core.version import __version__
-from profiler.record.family import MonthlyTasks
 from profiler.record.family_identity import FamilyKey
+from profiler.record.family_statistics import MonthlyTasks
 from profiler.record.model_base import JsonLine
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count, format_memory
 from profiler.report_page.html_document import read_assets, render_page
+from profiler.report_page.number_interning import SharedNumbers
 from profiler.report_page.older_runs import MAX_WHOLE_RUNS, OlderRuns
 from profiler.report_page.page_data import MAX_BYTES, PageData, PageRequest, build_page_data
 from profiler.report_page.page_run import priced_run
 from profiler.report_page.page_series import Run, steps_per_run
-from profiler.report_page.shared_numbers import SharedNumbers
 from profiler.runs.past_runs.family_evidence import (
     EvidenceCollector,
     earlier_successes,

@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyCircumstancesReader, read_account
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
@@ -21,6 +20,7 @@ from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.registered_job_definitions import JobDefinitions, read_job_account
 from profiler.aws_account.resize_plan import RevertPlanner, SizePlanner
+from profiler.aws_account.revision_read_limit import BoundedReads
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.cli.aws_names import CLUSTER
@@ -57,7 +57,6 @@ from profiler.cli.resize_runs import (
     NewestDefinitionReader,
     RecentRunsReader,
 )
-from profiler.cli.resize_sizes import SizesTarget, open_sizes_target
 from profiler.cli.rollout_progress import (
     READING_ACCOUNT,
     carry_out_plans,
@@ -72,13 +71,14 @@ from profiler.cli.wiring.open_past_runs import (
     reads_local_only,
     source_names,
 )
+from profiler.cli.write_sizes_option import SizesTarget, open_sizes_target
 from profiler.core.clock import SystemClock
 from profiler.core.completeness import Gap
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import STANDARD_OUTPUT
 from profiler.core.text import first_names
-from profiler.record.family import WINDOW_DAYS
 from profiler.record.family_identity import FamilyKey
+from profiler.record.family_statistics import WINDOW_DAYS
 from profiler.record.units import format_count
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.choose_size import SizePolicy

@@ -15,7 +15,7 @@ from profiler.core.text import first_names
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import format_count
 from profiler.runs.past_runs.defined_jobs import RunsOfDefinedJobs
-from profiler.task_definitions.job_forms import launch_type_of_jobs
+from profiler.task_definitions.job_as_task_definition import launch_type_of_jobs
 
 UNSEEN_SUBMITTERS = (
     "Rules, schedules and Step Functions alone can be seen: where Airflow or another program "

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
+from profiler.aws_account.revision_read_limit import BoundedReads
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import warn, warn_if_partial, warn_of_notes
 from profiler.cli.wiring.aws_options import open_clients

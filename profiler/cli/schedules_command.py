@@ -11,9 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, note_only_first
+from profiler.aws_account.eventbridge_calls import FoundSchedules, ScheduleReader
 from profiler.aws_account.gone_revisions import GoneRevisionFinder
 from profiler.aws_account.missed_reasons import MissedReasonFinder
-from profiler.aws_account.schedule_reader import FoundSchedules, ScheduleReader
+from profiler.aws_account.scheduled_jobs import read_queues
 from profiler.aws_account.scheduled_machines import (
     EXPRESS,
     MachineSchedule,
@@ -23,7 +24,6 @@ from profiler.aws_account.scheduled_machines import (
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.aws_account.state_machines import StateMachineReader
-from profiler.aws_account.submitted_jobs import read_queues
 from profiler.aws_account.target_contents import is_machine_version
 from profiler.cli.aws_names import CLUSTER
 from profiler.cli.options import (
@@ -57,8 +57,8 @@ from profiler.core.timestamps import (
     parse_ns,
     with_local_times,
 )
-from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey, matches_any
+from profiler.record.family_statistics import UsualDuration
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.family_evidence import FamilyCache, usual_since_ns
 from profiler.runs.past_runs.run_lookup import similar_families_sentence

@@ -42,7 +42,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.aws_clients import pages_backwards
 from profiler.core.clock import SystemClock
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.ecs_terms import run_id_in
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known
@@ -60,13 +60,13 @@ from profiler.runs.comparison.run_changes import (
 )
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
-from profiler.runs.past_runs.moments import RunMoment, find_moments, format_elapsed
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
+from profiler.runs.past_runs.run_moments import RunMoment, find_moments, format_elapsed
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import priced_record
-from profiler.sizing.size_story import size_story
+from profiler.sizing.size_summary import size_story
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 40

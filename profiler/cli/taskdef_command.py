@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
+from profiler.aws_account.overlapping_permissions import with_shared_streams
 from profiler.aws_account.planned_family import (
     PlanChange,
     PlannedFamily,
     plan_addition,
     plan_removal,
 )
-from profiler.aws_account.report_paths import ReportPathReader, task_role
+from profiler.aws_account.report_prerequisites import ReportPathReader, task_role
 from profiler.aws_account.rollout import Rollout, RolloutRequest
-from profiler.aws_account.shared_streams import with_shared_streams
 from profiler.cli.aws_names import CLUSTER, CONTAINER, LOG_GROUP, STREAM_PREFIX
 from profiler.cli.options import (
     CallStacksCommand,

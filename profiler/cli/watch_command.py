@@ -66,8 +66,8 @@ from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, TaskProfilerError, Usag
 from profiler.core.optional_math import first_known, known
 from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.family import UsualDuration
 from profiler.record.family_identity import family_key, place_columns
+from profiler.record.family_statistics import UsualDuration
 from profiler.record.line_trust import AccountTrust
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Report

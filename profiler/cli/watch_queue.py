@@ -23,12 +23,12 @@ from profiler.cli.styled_text import (
 )
 from profiler.cli.tables import Column, aligned_table, table_width
 from profiler.core.clock import Clock
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import excess
 from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.batch_detail import PENDING, RUNNABLE, RUNNING, STARTING
+from profiler.record.batch_job_model import PENDING, RUNNABLE, RUNNING, STARTING
 from profiler.record.units import format_count, format_duration
 
 _COLUMNS = (

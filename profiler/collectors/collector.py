@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from profiler.aggregation.record_draft import RecordDraft, left_out_warning
+from profiler.aggregation.record_assembly import RecordDraft, left_out_warning
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.task_record import RecordPart
 from profiler.core.background_call import BackgroundCall
 from profiler.core.optional_math import first_of, known_values, sum_of_both
 from profiler.readers import Unavailable
 from profiler.record.record_model import Record
 
 if TYPE_CHECKING:
-    from profiler.aggregation.idle_gpus import IdleGpus
+    from profiler.aggregation.gpu_idle_breakdown import IdleGpus
     from profiler.collectors.collector_kinds import (
         BatchFollower,
         Collector,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         WaitFollower,
     )
     from profiler.readers.ecs.task_metadata import ContainerMetadata
-    from profiler.readers.linux.waits import Wait
+    from profiler.readers.linux.wait_types import Wait
 
 # The only batch of ``run``.
 COMMAND = ""

@@ -6,13 +6,13 @@ Only type checkers import this module: to make the classes would delay each run.
 from collections.abc import Mapping
 from typing import Protocol
 
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.neuron.neuron_collector import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.readers.linux.waits import Wait
+from profiler.readers.linux.wait_types import Wait
 from profiler.record.record_model import Record
 
 

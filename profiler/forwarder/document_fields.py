@@ -17,8 +17,8 @@ from profiler.forwarder.run_links import ecs_task_url, links_of_run
 from profiler.record.batch_job import NO_JOB, known_job_fields
 from profiler.record.metric_catalogue import SLOWDOWN_FIELDS, slowdown_values
 from profiler.record.record_model import NO_NEURON, Record
+from profiler.record.record_paths import OPTIONAL_PARTS, RunView, json_path
 from profiler.record.run_outcome import Outcome
-from profiler.record.run_view import OPTIONAL_PARTS, RunView, json_path
 from profiler.record.search_document_fields import FIELDS, DocumentField
 
 Fields: TypeAlias = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from profiler.core.notice_channels import ChannelKind
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, call_collecting_error
 from profiler.forwarder.notifications.notification import (

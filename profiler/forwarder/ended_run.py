@@ -11,16 +11,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
-from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
 from profiler.forwarder.merged_run import (
     MergedRun,
     WitnessedRuns,
     with_unknown_fields_from,
 )
+from profiler.forwarder.report_finder import ReportLine
 from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim
 from profiler.forwarder.run_links import RunLinks, links_of_run
-from profiler.record.event_end import failures_of_others
+from profiler.record.ecs_event_outcome import failures_of_others
 from profiler.record.measured import Number
 from profiler.record.record_model import Cost, Metrics, Record
 from profiler.record.run_outcome import Outcome

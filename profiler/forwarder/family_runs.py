@@ -20,11 +20,25 @@ from profiler.core.json_fields import (
 )
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.forwarder.documents import Document, with_runs_per_month
+from profiler.forwarder.document_updates import Document, with_runs_per_month
 from profiler.forwarder.ended_run import EndedTask, FamilyComparison, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
-from profiler.record.document_conditions import (
+from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
+from profiler.record.family_statistics import (
+    LAST_SUCCESSES,
+    USUAL_DAYS,
+    WINDOW_DAYS,
+    Family,
+    FamilyRun,
+    HighestPeak,
+    NeedAtSize,
+    ObservedNeeds,
+    UsualDuration,
+)
+from profiler.record.hardware import processor_difference
+from profiler.record.model_base import json_name
+from profiler.record.query_clauses import (
     ACCOUNT,
     CLUSTER,
     CONTAINER,
@@ -51,20 +65,6 @@ from profiler.record.document_conditions import (
     place_conditions,
     term,
 )
-from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
-from profiler.record.family import (
-    LAST_SUCCESSES,
-    USUAL_DAYS,
-    WINDOW_DAYS,
-    Family,
-    FamilyRun,
-    HighestPeak,
-    NeedAtSize,
-    ObservedNeeds,
-    UsualDuration,
-)
-from profiler.record.hardware import processor_difference
-from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
 from profiler.record.units import MIB, format_value, rounded_number
 from profiler.record.unusual import MIN_FAR_RUNS, UsualRange, usual_value_of

@@ -2,14 +2,14 @@
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.json_fields import mapping_or_empty, text_or_none
-from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import decode_report_line
+from profiler.forwarder.report_finder import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.run_documents import index_and_document_id
 from profiler.forwarder.run_event import claim_of_document, run_event_of_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.record.event_end import end_of_event
+from profiler.record.ecs_event_outcome import end_of_event
 from profiler.record.record_model import Report
 from profiler.record.stopped_task import EventContainer, StoppedTask
 

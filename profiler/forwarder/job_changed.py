@@ -26,7 +26,7 @@ from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import Fields, fields_of_outcome, merged_fields
-from profiler.forwarder.documents import (
+from profiler.forwarder.document_updates import (
     JOB_DATASET,
     Document,
     EventDocument,
@@ -58,7 +58,8 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.kill_after_resize import reduced_memory_sentence_of_job
 from profiler.forwarder.notifications.event_details import RepeatedAttemptLine, job_ended_line
 from profiler.forwarder.run_event import RunEvent
-from profiler.record.batch_detail import (
+from profiler.record.batch_job import known_job_fields
+from profiler.record.batch_job_model import (
     FAILED,
     NO_NODES,
     SUCCEEDED,
@@ -66,10 +67,8 @@ from profiler.record.batch_detail import (
     JobDetail,
     JobEvent,
 )
-from profiler.record.batch_job import known_job_fields
-from profiler.record.document_conditions import ATTEMPT, COST_USD, JOB_ID, all_of, exists, term
-from profiler.record.event_end import JOB_ENDS, document_outcome
-from profiler.record.job_end import (
+from profiler.record.ecs_event_outcome import JOB_ENDS, document_outcome
+from profiler.record.job_outcome import (
     AttemptCosts,
     EndedChild,
     attempt_outcome,
@@ -79,6 +78,7 @@ from profiler.record.job_end import (
     judge_attempt,
 )
 from profiler.record.measured import AtLeast, Exactly, Known
+from profiler.record.query_clauses import ATTEMPT, COST_USD, JOB_ID, all_of, exists, term
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import FARGATE_SPOT
 

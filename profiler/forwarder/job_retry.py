@@ -49,13 +49,20 @@ from profiler.forwarder.memory_retry_rules import (
     shortened_reason,
     smallest_fargate_size,
 )
-from profiler.record.batch_detail import FAILED, NO_ARRAY, NO_NODES, SUCCEEDED, JobDetail, parse_job
 from profiler.record.batch_job import resource_name
-from profiler.record.family import NeedAtSize
-from profiler.record.job_end import judge_attempt
+from profiler.record.batch_job_model import (
+    FAILED,
+    NO_ARRAY,
+    NO_NODES,
+    SUCCEEDED,
+    JobDetail,
+    parse_job,
+)
+from profiler.record.family_statistics import NeedAtSize
+from profiler.record.job_outcome import judge_attempt
 from profiler.sizing.fargate_sizes import Size
-from profiler.sizing.job_rows import engine_of_definition
-from profiler.task_definitions.job_forms import job_containers, with_amounts
+from profiler.sizing.job_grouping import engine_of_definition
+from profiler.task_definitions.job_as_task_definition import job_containers, with_amounts
 
 _PLATFORMS = frozenset({FARGATE, EC2})
 _MAX_TAGS = 50

@@ -12,8 +12,8 @@ from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
 from profiler.core.text import on_one_line, words_if_known
 from profiler.forwarder.invocation import DeliveryError
-from profiler.record.family import NeedAtSize
 from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.family_statistics import NeedAtSize
 from profiler.record.run_outcome import Outcome
 from profiler.record.units import format_memory
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size

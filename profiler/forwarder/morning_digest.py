@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.command_lines import NameArgument, command_line
+from profiler.core.commands_to_copy import NameArgument, command_line
 from profiler.core.completeness import Completeness, joined_completeness
 from profiler.core.optional_math import known_values, mean_known, median
 from profiler.core.search_answers import part_remedy

@@ -1,6 +1,6 @@
 """What is known of a night: its runs and missed due times, and earlier runs of its families.
 
-They come from the search cluster (``cluster_night``); without one, the runs come from the lines
+They come from the search cluster (``night_searches``); without one, the runs come from the lines
 that ``task_stopped`` has printed.
 """
 
@@ -18,7 +18,7 @@ from profiler.forwarder.ended_lines import PrintedRuns
 from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.notifications.event_details import EndedLine
 from profiler.forwarder.run_links import RunLinks
-from profiler.record.event_end import document_outcome
+from profiler.record.ecs_event_outcome import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
 from profiler.record.measured import UNKNOWN, Measured, total_of_known

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from profiler.aws_account.account_starters import AccountStarterReader
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.family_circumstances import read_account
 from profiler.aws_account.planned_family import PlannedFamily, planned_size_decisions
 from profiler.aws_account.registered_definitions import TaskDefinitions, may_definition_exist
 from profiler.aws_account.resize_plan import SizePlanner
+from profiler.aws_account.revision_read_limit import BoundedReads
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError

@@ -9,7 +9,7 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.document_fields import Fields, without_empty_values
-from profiler.forwarder.documents import TOO_LONG, Document, is_id_too_long, run_document_id
+from profiler.forwarder.document_updates import TOO_LONG, Document, is_id_too_long, run_document_id
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
 from profiler.forwarder.run_links import links_of_line, links_of_schedule_notice

@@ -20,7 +20,7 @@ from profiler.forwarder.document_fields import (
     run_fields,
     unconfirmed_claim_fields,
 )
-from profiler.forwarder.documents import (
+from profiler.forwarder.document_updates import (
     TOO_LONG,
     Document,
     EventDocument,

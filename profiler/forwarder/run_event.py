@@ -18,7 +18,7 @@ from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
 from profiler.record.batch_job import NO_JOB, BatchJob, batch_job_of_document
-from profiler.record.event_end import cause_with_job_end, written_event_end
+from profiler.record.ecs_event_outcome import cause_with_job_end, written_event_end
 from profiler.record.last_checkpoint import record_of_checkpoint, record_until_end
 from profiler.record.record_model import (
     CHECKPOINT,

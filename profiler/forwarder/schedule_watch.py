@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aws_account.eventbridge_calls import FoundSchedules
 from profiler.aws_account.missed_reasons import MissedReasonFinder
-from profiler.aws_account.schedule_reader import FoundSchedules
 from profiler.core.ecs_terms import (
     arn_account,
     arn_region,
@@ -37,8 +37,8 @@ from profiler.forwarder.notifications.notification import (
     notification_key,
     post_to_accepting_channels,
 )
-from profiler.record.family import UsualDuration
 from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.family_statistics import UsualDuration
 from profiler.record.notice_model import (
     NoticedSchedule,
     ScheduleNotice,

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.json_fields import field_at, mapping_or_empty, text_or_none
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.documents import MAX_ID_BYTES, Document, ReportDocument
+from profiler.forwarder.document_updates import MAX_ID_BYTES, Document, ReportDocument
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import (
     ForwarderError,

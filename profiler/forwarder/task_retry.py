@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.aws_account.scheduled_targets import MAX_TASK_TAGS, ScheduledTarget, why_target_is_off
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import (
@@ -50,7 +50,7 @@ from profiler.forwarder.memory_retry_rules import (
     shortened_reason,
     smallest_fargate_size,
 )
-from profiler.record.family import NeedAtSize
+from profiler.record.family_statistics import NeedAtSize
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import explained_refusal
 from profiler.record.spot_price import FARGATE_SPOT

@@ -12,12 +12,6 @@ from msgspec.structs import asdict, replace
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known
-from profiler.forwarder.batch_report import (
-    ReportFinder,
-    ReportLine,
-    TaskContainers,
-    identify_containers,
-)
 from profiler.forwarder.end_outputs import (
     EndDocumentIndex,
     EndOutputs,
@@ -52,10 +46,16 @@ from profiler.forwarder.kill_after_resize import (
 from profiler.forwarder.merged_run import run_of_event, runs_of_witnesses
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import notification_key
+from profiler.forwarder.report_finder import (
+    ReportFinder,
+    ReportLine,
+    TaskContainers,
+    identify_containers,
+)
 from profiler.forwarder.run_documents import event_documents
 from profiler.forwarder.run_event import run_event_of_task, seen_report
 from profiler.record.batch_job import NO_JOB
-from profiler.record.event_end import end_of_other, judge_candidates
+from profiler.record.ecs_event_outcome import end_of_other, judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error_line
 from profiler.record.record_model import UNKNOWN_COST
 from profiler.record.run_outcome import Status

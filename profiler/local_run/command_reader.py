@@ -47,7 +47,7 @@ from profiler.readers.memory_usage import MemoryReading, pinned_by_files_bytes
 
 if TYPE_CHECKING:
     from profiler.local_run.unmapped_memory import UnmappedMemory
-    from profiler.readers.cgroup.shared_memory import SharedMemory
+    from profiler.readers.cgroup.shared_memory_growth import SharedMemory
     from profiler.readers.linux.packet_rings import PacketRings
 
 # The kernel walks the page tables of a process to compute its PSS: at most this share of a core,

@@ -33,7 +33,7 @@ from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, draw_spar
 from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu
 
 if TYPE_CHECKING:
-    from profiler.record.family import UsualDuration
+    from profiler.record.family_statistics import UsualDuration
     from profiler.record.notice_model import NoticeLine
 
 MAX_PICTURE_WIDTH = 96

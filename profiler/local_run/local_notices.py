@@ -17,8 +17,8 @@ from profiler.record.record_model import RaisedNotice, Record
 
 if TYPE_CHECKING:
     from profiler.aggregation.run_notices import NoticeFinding, RunNotices
-    from profiler.readers.linux.waits import Wait
-    from profiler.record.family import HighestPeak
+    from profiler.readers.linux.wait_types import Wait
+    from profiler.record.family_statistics import HighestPeak
     from profiler.record.notice_model import NoticeLine
 
 # The kernel counts the CPU time of a process in ticks of 10 ms, which are 1 % of a vCPU in one

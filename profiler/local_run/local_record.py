@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.memory_evidence import (
+from profiler.aggregation.memory_peak import (
     Exactness,
     MemoryEvidence,
     MemoryPeak,
@@ -19,9 +19,8 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
 )
 from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, mark_shows_more
-from profiler.aggregation.record_draft import RecordDraft
-from profiler.aggregation.run_end import RunEnd
-from profiler.aggregation.run_evidence import (
+from profiler.aggregation.record_assembly import RecordDraft
+from profiler.aggregation.record_evidence import (
     CpuEvidence,
     DemandEvidence,
     KillEvidence,
@@ -29,14 +28,15 @@ from profiler.aggregation.run_evidence import (
     RunEvidence,
     series_without_commands,
 )
-from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import (
+from profiler.aggregation.record_parts import (
     container_limits,
     record_processor_of,
     size_metrics,
     usage_metrics,
     visible_hardware_of,
 )
+from profiler.aggregation.run_end import RunEnd
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.optional_math import first_known, known, known_values, quotient
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms

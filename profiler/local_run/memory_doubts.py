@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.memory_evidence import MemoryPeak
+from profiler.aggregation.memory_peak import MemoryPeak
 from profiler.aggregation.process_tree_usage import counts_too_little
-from profiler.aggregation.task_record import pinned_memory_warnings
+from profiler.aggregation.record_parts import pinned_memory_warnings
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.local_run.command_reader import CommandReader, UnreadMemory

@@ -28,7 +28,7 @@ from profiler.readers.linux.interpreters import is_interpreter
 from profiler.readers.linux.process_tree import ProcessTree, list_children
 
 if TYPE_CHECKING:
-    from profiler.readers.cgroup.shared_memory import SharedMemory
+    from profiler.readers.cgroup.shared_memory_growth import SharedMemory
 
 # The limit of a task definition's family.
 MAX_NAME_CHARS = 255
@@ -489,7 +489,9 @@ def prepare_run(
     own_cgroup = make_command_cgroup(cgroups, os.getpid(), run_id)
     shared_memory = None
     if not own_cgroup.counts_memory:
-        from profiler.readers.cgroup.shared_memory import SharedMemory  # only where it is needed
+        from profiler.readers.cgroup.shared_memory_growth import (
+            SharedMemory,  # only where it is needed
+        )
 
         shared_memory = SharedMemory(cgroups)
 

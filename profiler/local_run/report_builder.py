@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import (
+from profiler.aggregation.memory_peak import (
     choose_memory_peak,
     evidence_from,
     mark_bytes_perhaps_of_files,
 )
-from profiler.aggregation.record_draft import RecordDraft
+from profiler.aggregation.record_assembly import RecordDraft
+from profiler.aggregation.record_evidence import RunEvidence
+from profiler.aggregation.record_parts import build_sampling, kernel_memory_warnings
 from profiler.aggregation.run_end import run_end_of_exit
-from profiler.aggregation.run_evidence import RunEvidence
-from profiler.aggregation.task_record import build_sampling, kernel_memory_warnings
 from profiler.collectors.collector import add_collected
 from profiler.core.background_call import NoCall
 from profiler.core.clock import ClockJumpDetector

@@ -15,7 +15,7 @@ from profiler.record.record_model import Report
 
 if TYPE_CHECKING:
     from profiler.aggregation.time_series import RunSeries
-    from profiler.record.family import HighestPeak
+    from profiler.record.family_statistics import HighestPeak
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 

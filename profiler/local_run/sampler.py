@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from profiler.aggregation.time_breakdown import TimeAccount
     from profiler.core.look_times import LookTimes
     from profiler.readers.linux.look import ThreadsLook
-    from profiler.readers.linux.thread_times import ThreadReader
+    from profiler.readers.linux.thread_reader import ThreadReader
 
 
 _MAX_PENDING = 64
@@ -351,7 +351,7 @@ class RunSampler:
         from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.cgroup.process_groups import is_frozen
         from profiler.readers.linux.sockets import KernelSockets
-        from profiler.readers.linux.thread_times import ThreadReader
+        from profiler.readers.linux.thread_reader import ThreadReader
 
         started_ns = self.started.started_wall_ns
         now_ns = self._clock.monotonic_ns()

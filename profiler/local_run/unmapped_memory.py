@@ -9,7 +9,7 @@ from profiler.aggregation.process_tree_usage import counts_too_little
 from profiler.core.clock import CpuBudget
 from profiler.core.optional_math import difference, excess, first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.cgroup.shared_memory import SharedMemory, read_swap_bytes
+from profiler.readers.cgroup.shared_memory_growth import SharedMemory, read_swap_bytes
 from profiler.readers.linux.huge_pages import taken_bytes
 from profiler.readers.linux.kernel_memory import MIN_GROWTH_BYTES
 from profiler.readers.linux.memory_files import WrittenMemoryFiles

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.idle_time import NoticeReading
+from profiler.aggregation.record_parts import container_limits
 from profiler.aggregation.run_notices import NoticeFinding, RunNotices
-from profiler.aggregation.task_record import container_limits
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import any_known, sum_of_both

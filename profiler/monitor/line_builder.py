@@ -6,17 +6,17 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.record_draft import RecordDraft
-from profiler.aggregation.run_end import RunEnd
-from profiler.aggregation.run_evidence import DemandEvidence
-from profiler.aggregation.run_notices import NoticeFinding, RunNotices
-from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.task_record import (
+from profiler.aggregation.record_assembly import RecordDraft
+from profiler.aggregation.record_evidence import DemandEvidence
+from profiler.aggregation.record_parts import (
     build_interval,
     build_other_container,
     build_sampling,
     statistics_evidence,
 )
+from profiler.aggregation.run_end import RunEnd
+from profiler.aggregation.run_notices import NoticeFinding, RunNotices
+from profiler.aggregation.statistics import DeviceReadings
 from profiler.collectors.collector import add_collected
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
@@ -147,7 +147,7 @@ class LineBuilder(Struct, eq=False):
         settings = self.settings
         if settings.emf == "off" or (settings.emf == "report" and kind != "task.report"):
             return encode_line(report)
-        from profiler.record.report_line import emf_members  # its catalogue takes memory
+        from profiler.record.report_text_and_emf import emf_members  # its catalogue takes memory
 
         return encode_line(report, emf_members(report, settings.emf_metrics))
 

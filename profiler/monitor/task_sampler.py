@@ -10,15 +10,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.run_end import RunEnd, with_clock_shift
-from profiler.aggregation.run_evidence import KillEvidence, RunEvidence
-from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import (
+from profiler.aggregation.record_evidence import KillEvidence, RunEvidence
+from profiler.aggregation.record_parts import (
     RecordPart,
     container_limits,
     kernel_memory_warnings,
     pinned_memory_warnings,
 )
+from profiler.aggregation.run_end import RunEnd, with_clock_shift
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.deadline_writer import Output

@@ -29,10 +29,10 @@ from profiler.record.family_identity import family_key
 from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.model_base import MAX_LINE_BYTES
 from profiler.record.record_model import LOCAL, Container, Record, Report, possible_record
+from profiler.record.record_paths import RunView, may_be_of_others, view_reader
 from profiler.record.run_outcome import Outcome
-from profiler.record.run_view import RunView, may_be_of_others, view_reader
 from profiler.record.stop_causes import outcome_of
-from profiler.runs.past_runs.moments import find_moments
+from profiler.runs.past_runs.run_moments import find_moments
 
 _Known = str | int | float | bool | Sequence[str]
 Value = _Known | None

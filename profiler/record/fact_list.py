@@ -39,7 +39,7 @@ from profiler.record.mention_limits import (
     is_gpu_use_partial,
 )
 from profiler.record.record_model import Cost, MemoryKills, Record, known_peak_source
-from profiler.record.run_view import RunView, Unit, is_of_gpus, may_be_of_others, view_reader
+from profiler.record.record_paths import RunView, Unit, is_of_gpus, may_be_of_others, view_reader
 from profiler.record.spot_price import is_on_spot, measured_cost
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import first_known, first_of, known
 from profiler.core.text import words_if_known
 from profiler.record.bounded_json_line import without_lists
-from profiler.record.family import HighestPeak
+from profiler.record.family_statistics import HighestPeak
 from profiler.record.measured import Number
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine

@@ -22,7 +22,7 @@ from profiler.record.record_model import (
     SlowdownBounds,
     known_status,
 )
-from profiler.record.run_view import RunView, Unit, json_path, view_reader
+from profiler.record.record_paths import RunView, Unit, json_path, view_reader
 from profiler.record.task_needs import (
     bound_memory_mb,
     memory_with_files_mb,

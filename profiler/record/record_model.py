@@ -34,7 +34,7 @@ LOCAL: Final = "LOCAL"  # the launch type of `run`
 # The ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
 WHOLE_INSTANCE: Final = "instance"
 
-# Below what profiler.record.possible_cost allows any run.
+# Below what profiler.record.max_possible_cost allows any run.
 _SMALL_COST_USD = 3.0
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as
@@ -741,7 +741,7 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost:
     if cost.usd is None or cost.usd <= _SMALL_COST_USD:
         return cost
     # Only for a record with a high cost.
-    from profiler.record import possible_cost as bounds
+    from profiler.record import max_possible_cost as bounds
 
     metrics = record.metrics
     size = record.task_size

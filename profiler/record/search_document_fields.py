@@ -16,7 +16,7 @@ from profiler.record.fact_list import estimated_paths, lower_bound_paths
 from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.metric_catalogue import METRICS, IndexType
 from profiler.record.record_model import NO_INTERVAL, known_status
-from profiler.record.run_view import RunView, json_path, view_reader
+from profiler.record.record_paths import RunView, json_path, view_reader
 
 # The fields of this object are in checkpoints only.
 INTERVAL_PREFIX = "interval."

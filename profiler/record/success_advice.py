@@ -5,7 +5,7 @@ time. All outputs take it from the run's story.
 import math
 from typing import Final
 
-from profiler.record.container_clients import container_client
+from profiler.record.container_engine_clients import container_client
 from profiler.record.fact_list import LargestWait, largest_wait
 from profiler.record.measured import AtLeast
 from profiler.record.mention_limits import is_near_limit

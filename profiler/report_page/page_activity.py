@@ -14,8 +14,8 @@ from profiler.record.mention_limits import (
     MIN_COVERED_PERCENT,
 )
 from profiler.record.record_model import Record, Report
+from profiler.record.run_summary import Story
 from profiler.record.stacks_line import StacksLine
-from profiler.record.story_rows import Story
 from profiler.report_page.page_rows import PageFunction, RunActivity
 from profiler.report_page.page_series import compressed_base64, finite_or_none, to_json
 from profiler.runs.step_series import Column

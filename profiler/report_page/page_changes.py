@@ -11,7 +11,7 @@ from itertools import islice
 from statistics import median
 
 from profiler.core.timestamps import NS_PER_MS, local_time
-from profiler.record.family import LAST_SUCCESSES
+from profiler.record.family_statistics import LAST_SUCCESSES
 from profiler.record.unusual import MIN_RUNS, MIN_SHARE
 from profiler.report_page.page_rows import PageRun
 from profiler.runs.comparison.change_interval import median_change

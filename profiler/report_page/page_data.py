@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.command_lines import NameArgument, command_line
+from profiler.core.commands_to_copy import NameArgument, command_line
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import parse_ns
 from profiler.record.fact_list import NUMBERS
-from profiler.record.family import MonthlyTasks
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
+from profiler.record.family_statistics import MonthlyTasks
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Record, Report

@@ -46,12 +46,12 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
 )
-from profiler.record.run_view import RunView
-from profiler.record.story_rows import DOT, GPU_NOTES, UNSEEN_LIMITS, RowName, Story, story_of
+from profiler.record.record_paths import RunView
+from profiler.record.run_summary import DOT, GPU_NOTES, UNSEEN_LIMITS, RowName, Story, story_of
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_or_none, memory_digits
-from profiler.runs.past_runs.moments import RunMoment, find_moments, format_elapsed
+from profiler.runs.past_runs.run_moments import RunMoment, find_moments, format_elapsed
 from profiler.runs.past_runs.verdict_sentence import VerdictSentences, verdict_of
 from profiler.runs.step_series import with_equal_steps
 from profiler.sizing.prices import PriceOverrides

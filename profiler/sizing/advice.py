@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import first_known, known, product
 from profiler.core.text import words_if_known
 from profiler.record.device_totals import gpu_totals
-from profiler.record.family import MonthlyTasks
+from profiler.record.family_statistics import MonthlyTasks
 from profiler.record.gpu_sentences import gpu_advice
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (

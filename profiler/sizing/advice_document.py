@@ -8,15 +8,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from profiler.core.optional_math import first_known, known, rounded
-from profiler.record.family import MonthBasis
+from profiler.record.family_statistics import MonthBasis
 from profiler.record.measured import AtLeast, Number, measured_from
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import PeakSource, SlowdownBounds, TaskSize
 from profiler.record.units import VCPU_DIGITS, rounded_number, rounded_usd
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.job_rows import JobsRow
-from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
+from profiler.sizing.job_grouping import JobsRow
+from profiler.sizing.size_options import SizeOption, idle_gpu_hours_per_month
 
 
 class SizeDocument(JsonLine, frozen=True, kw_only=True):

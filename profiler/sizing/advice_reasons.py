@@ -9,7 +9,7 @@ from profiler.core.optional_math import all_known, difference, first_known, know
 from profiler.core.text import as_sentence, first_names, listed, words_if_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT
-from profiler.record.family import MonthBasis, MonthlyTasks
+from profiler.record.family_statistics import MonthBasis, MonthlyTasks
 from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.measured import AtLeast, Exactly, Measured, measured_from, scaled_number
 from profiler.record.mention_limits import (
@@ -42,10 +42,10 @@ from profiler.sizing.evidence import (
     MemoryAndCpuNeeds,
 )
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
-from profiler.sizing.job_rows import JobsRow
+from profiler.sizing.job_grouping import JobsRow
+from profiler.sizing.size_options import ROUNDING, SizeOption
 from profiler.sizing.slowdown_factors import smaller_vcpus
 from profiler.sizing.trend import Growth
-from profiler.sizing.what_if import ROUNDING, SizeOption
 
 _MANY_RUNS = 10
 _MIN_PERCENT = 0.5

@@ -24,9 +24,9 @@ from profiler.sizing.memory_margin import (
     memory_margin,
 )
 from profiler.sizing.prices import PriceOverrides, fargate_prices
+from profiler.sizing.size_options import NO_OPTION, ROUNDING, MemoryNeed, SizeOption, WhatIf
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import NO_GROWTH, Growth
-from profiler.sizing.what_if import NO_OPTION, ROUNDING, MemoryNeed, SizeOption, WhatIf
 
 # A size that the growing peak passes within this many runs or this time is too small.
 GROWTH_RUNS = 30

@@ -29,8 +29,8 @@ from profiler.record.cpu_wait import (
     long_cpu_wait,
     notable_cpu_wait_percent,
 )
-from profiler.record.family import MonthlyTasks, measured_month
 from profiler.record.family_identity import FamilyKey
+from profiler.record.family_statistics import MonthlyTasks, measured_month
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
@@ -61,7 +61,7 @@ from profiler.record.task_needs import (
 )
 from profiler.sizing.billed_tasks import BilledTasks, collect_billed_tasks
 from profiler.sizing.containers_apart import ContainerNeeds, container_needs_of
-from profiler.sizing.job_rows import (
+from profiler.sizing.job_grouping import (
     JobKind,
     JobsBy,
     RowsByAskedSize,
@@ -292,7 +292,7 @@ class ReadTaskCounts(Struct, frozen=True, kw_only=True):
 
 
 class FamilyRunCollector:
-    """Collects the ``last`` runs of each family, or row of jobs: see ``job_rows``.
+    """Collects the ``last`` runs of each family, or row of jobs: see ``job_grouping``.
 
     Memory is bounded: older runs are dropped on the way, and only counted.
     """

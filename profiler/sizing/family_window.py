@@ -14,8 +14,8 @@ from msgspec import Struct
 from profiler.core.ecs_terms import FARGATE, revision_number
 from profiler.core.kept_items import HighestRanked
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.family import WINDOW_DAYS
 from profiler.record.family_owner import FamilyOwner, owner_of_run
+from profiler.record.family_statistics import WINDOW_DAYS
 from profiler.record.record_model import TaskSize
 from profiler.record.task_needs import task_size_of
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, whole_size

@@ -35,8 +35,8 @@ from profiler.sizing.resize_effect import (
 from profiler.sizing.run_counts import RevisionRuns, RunCounts
 from profiler.sizing.run_facts import RunFacts, runs_in_time_order
 from profiler.sizing.runs_at_size import RunsAtSize
+from profiler.sizing.size_options import SizeOption, reserved_size_option
 from profiler.sizing.sized_revision import FamilyCircumstances, SizeBefore, SizedRevision
-from profiler.sizing.what_if import SizeOption, reserved_size_option
 from profiler.sizing.window_advice import SizeAdvice, WindowAdvice
 
 # Without one of them, no size goes down: a week's and a month's largest runs come again.

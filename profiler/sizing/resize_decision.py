@@ -17,9 +17,9 @@ from profiler.sizing.advice_document import rounded_usd_per_month
 from profiler.sizing.resize_case import ChosenSize, MeasuredCase, ResizeCase, resize_case
 from profiler.sizing.resize_effect import ChangeEffect
 from profiler.sizing.resize_policy import ResizeDecision, ResizeVerdict, ShownEvidence
+from profiler.sizing.size_options import usd_per_month
 from profiler.sizing.sized_revision import FamilyCircumstances, SizedRevision
 from profiler.sizing.sizing_rules import RULES, Precondition, Rule, is_decided_by_others
-from profiler.sizing.what_if import usd_per_month
 from profiler.sizing.window_advice import WindowAdvice
 from profiler.sizing.window_evidence import run_with_largest_need
 

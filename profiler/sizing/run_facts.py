@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import any_known, first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.container_clients import container_client
+from profiler.record.container_engine_clients import container_client
 from profiler.record.device_totals import was_never_used
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.model_base import absent_if_empty

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.core.command_lines import aws_command_line
+from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import all_known, without_float_error
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.definition_json import JOB_ANSWER, JOB_FORMS
-from profiler.task_definitions.job_forms import asked_amount, with_amounts
+from profiler.task_definitions.job_as_task_definition import asked_amount, with_amounts
 
 ECS, ONE_CONTAINER, EKS, NODES = JOB_FORMS
 _ARN = "jobDefinitionArn"

@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
-from profiler.core.command_lines import command_line, option_words
+from profiler.core.commands_to_copy import command_line, option_words
 from profiler.core.ecs_terms import MANAGED_INSTANCES
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list
-from profiler.sizing.job_rows import engine_of_definition
+from profiler.sizing.job_grouping import engine_of_definition
 from profiler.task_definitions.containers import (
     DefinedContainer,
     find_batch,
@@ -22,6 +22,7 @@ from profiler.task_definitions.containers import (
     read_container,
 )
 from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.job_as_task_definition import LEAST_MB, LEAST_VCPU
 from profiler.task_definitions.job_definitions import (
     ECS,
     EKS,
@@ -37,7 +38,6 @@ from profiler.task_definitions.job_definitions import (
     total_share,
     with_share,
 )
-from profiler.task_definitions.job_forms import LEAST_MB, LEAST_VCPU
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
     add_monitor,

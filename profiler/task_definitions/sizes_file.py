@@ -16,7 +16,7 @@ from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import rounded_number
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from profiler.task_definitions.job_forms import is_job_definition, is_on_fargate
+from profiler.task_definitions.job_as_task_definition import is_job_definition, is_on_fargate
 from profiler.task_definitions.json_yaml_tree import read_json
 from profiler.task_definitions.size_changes import CONTAINER_SIZES, definition_size
 

@@ -13,7 +13,7 @@ from profiler.record.measured import UNKNOWN
 from profiler.record.process_rows import measured_rows
 from profiler.record.record_model import Report
 from profiler.record.units import format_memory
-from profiler.runs.past_runs.moments import find_moments
+from profiler.runs.past_runs.run_moments import find_moments
 from profiler.runs.step_series import steps_of_record
 from tests import screens
 from tests.awkward_runs import RUNS, recommended

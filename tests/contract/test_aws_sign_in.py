@@ -14,7 +14,7 @@ from botocore.credentials import Credentials as AwsCredentials
 from botocore.credentials import ReadOnlyCredentials
 
 from profiler.core.aws_signature import AwsSignature
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 from tests.command_line import run_here

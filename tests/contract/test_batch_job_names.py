@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler.aws_account.batch_jobs import BatchJobReader
+from profiler.aws_account.job_descriptions import BatchJobReader
 from profiler.record.batch_job import BatchJob
 from tests.fake_batch import FakeBatch
 

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from tests.aws_proxy import AwsProxy
 from tests.resize_account import BATCH, LOG_GROUP, MONITOR, STOPPED_GROUP, Account, logs_to
 from tests.runs import history_of, report

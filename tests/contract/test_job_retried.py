@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 import handler
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.forwarder.invocation import ForwarderError, InProgressError
 from tests import batch_jobs
 from tests.batch_jobs import SECRETS

@@ -19,7 +19,7 @@ import handler
 from profiler.core.timestamps import NS_PER_HOUR, format_ms
 from profiler.forwarder import night_savings
 from profiler.forwarder.digest_delivery import StoredLastMessages
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.morning_digest import NightSaving

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from moto.scheduler.models import scheduler_backends
 
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, local_zone
 from profiler.record.record_model import encode

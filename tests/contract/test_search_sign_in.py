@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import Credentials, fetch_secret, read_credentials
 from profiler.forwarder.invocation import SearchClusterError, SettingsError
 from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profiler.aws_account.policy_verdicts import PolicyQuestion, statement_effects
-from profiler.aws_account.report_paths import ReportPathReader
+from profiler.aws_account.report_prerequisites import ReportPathReader
 from tools.moto_server import FakeAws, fake_aws
 
 DEFINITIONS = "arn:aws:ecs:us-east-1:123456789012:task-definition"

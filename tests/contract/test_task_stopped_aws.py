@@ -13,9 +13,9 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import ReportFinder, TaskContainers
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_slack_targets
+from profiler.forwarder.report_finder import ReportFinder, TaskContainers
 from profiler.forwarder.stopped_task_reads import (
     LogStreamTailReader,
     MissingStreamError,

@@ -23,7 +23,7 @@ from botocore import xform_name
 
 import handler
 import profiler.forwarder
-from profiler.aws_account import missed_reasons, schedule_reader
+from profiler.aws_account import eventbridge_calls, missed_reasons
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.invocation import ForwarderError
 from profiler.record.notice_model import encode_notice_line
@@ -484,7 +484,7 @@ def check_that_all_calls_were_made(made: set[str]) -> None:
     called = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     shared = [
         ast.parse(Path(file).read_text())
-        for file in (missed_reasons.__file__, schedule_reader.__file__)
+        for file in (missed_reasons.__file__, eventbridge_calls.__file__)
     ]
     opened = [node for tree in shared for node in ast.walk(tree) if isinstance(node, ast.Call)]
     clients = {

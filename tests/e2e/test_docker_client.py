@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.container_clients import container_client
+from profiler.record.container_engine_clients import container_client
 from tests.e2e.engine import Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.integration.profiled import report_of, run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.run_documents import report_document
 from profiler.record.record_model import decode

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
-from profiler.readers.cgroup.shared_memory import SharedMemory
+from profiler.readers.cgroup.shared_memory_growth import SharedMemory
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import RUN, as_nobody, report_of, system_python
 from tests.integration.sidecar import Sidecar

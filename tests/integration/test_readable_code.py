@@ -53,7 +53,7 @@ def _standard_modules() -> Iterator[str]:
 def test_another_user_imports_every_module_of_the_package(code_for_all: Path) -> None:
     imported = _lines(*as_nobody(code_for_all, _IMPORTS_ALL))
     assert "profiler.aggregation.run_notices" in imported
-    assert "profiler.record.family" in imported
+    assert "profiler.record.family_statistics" in imported
 
 
 def test_another_user_finds_every_module_of_the_standard_library(code_for_all: Path) -> None:

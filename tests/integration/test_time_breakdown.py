@@ -153,7 +153,7 @@ def test_two_programs_on_one_cpu_wait_for_each_other() -> None:
 _LOOKS = """
 import sys, time
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.thread_times import ThreadReader
+from profiler.readers.linux.thread_reader import ThreadReader
 reading = ProcessReading(pid=int(sys.argv[1]), started_ticks=1, own_cpu_ns=1, children_cpu_ns=0, state="S")
 reader = ThreadReader(time.thread_time_ns)
 reader.follow([reading])

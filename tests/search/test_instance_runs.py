@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 import handler
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
-from profiler.forwarder.cluster_night import NightReader
 from profiler.forwarder.night_period import NightPeriod, remembered_before_first
+from profiler.forwarder.night_searches import NightReader
 from profiler.record.line_trust import InstanceMonitorGroup
 from profiler.record.record_model import Container, encode
 from profiler.sinks import LogTarget

@@ -20,15 +20,14 @@ from profiler.core.timestamps import (
     NS_PER_SECOND,
     format_ms,
 )
-from profiler.forwarder import cluster_night as cluster_night_module
-from profiler.forwarder import night_period
-from profiler.forwarder.cluster_night import NightReader
+from profiler.forwarder import night_period, night_searches
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.morning_digest import DigestPlace, summarize_night
 from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 from profiler.forwarder.night_savings import BudgetedSearchCluster, NightSavingPlanner, ReadBudget
+from profiler.forwarder.night_searches import NightReader
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.family_identity import PROOF_FAMILY
@@ -252,7 +251,7 @@ def test_of_more_runs_than_can_be_remembered_each_is_in_one_message(
 ) -> None:
     """One that becomes known between the end of a message and its search, too."""
     monkeypatch.setattr(night_period, "MAX_REMEMBERED", 3)
-    monkeypatch.setattr(cluster_night_module, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(night_searches, "MAX_REMEMBERED", 3)
     now_ns = time.time_ns() - NS_PER_HOUR
     ages = {"a": 60, "b": 21, "c": 15, "d": 10, "e": 5, "f": 1, "g": -1}
     forward(event(*(run_at(task, evening_ns(), family=task) for task in ages)), Context())
@@ -322,7 +321,7 @@ def test_the_runs_of_a_family_with_one_container_are_no_estimate(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which is far off with so little memory for it."""
-    monkeypatch.setattr(cluster_night_module, "_EXACT_TASKS_OF_FAMILY", 1)
+    monkeypatch.setattr(night_searches, "_EXACT_TASKS_OF_FAMILY", 1)
     at = evening_ns()
     failed = [run_at(f"f{one}", at, **FAILED) for one in range(47)]
     forward(event(*failed, *(run_at(f"s{one}", at) for one in range(153))), Context())
@@ -559,7 +558,7 @@ def test_of_more_notices_than_can_be_read_each_is_in_one_message(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert forward is not None
-    monkeypatch.setattr(cluster_night_module, "_MAX_MISSED", 3)
+    monkeypatch.setattr(night_searches, "_MAX_MISSED", 3)
     period = night()
     due_ns = time.time_ns() - NS_PER_HOUR
     names = [f"job-{one}" for one in range(5)]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.core.completeness import Completeness
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.run_documents import report_document
 from profiler.record.batch_job import BatchJob

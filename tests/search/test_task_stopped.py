@@ -16,17 +16,17 @@ import handler
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.family_runs import FamilyRunReader
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import ForwarderError, InvocationTime
 from profiler.forwarder.line_kinds import decode_report_line
+from profiler.forwarder.report_finder import ReportLine
 from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.run_event import LogStreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
-from profiler.record.family import NeedAtSize
+from profiler.record.family_statistics import NeedAtSize
 from profiler.record.record_model import Report, TaskSize
 from profiler.record.stopped_task import EventContainer, parse_stopped_task
 from profiler.runs.past_runs.run_source import RunFilter

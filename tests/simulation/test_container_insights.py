@@ -17,9 +17,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.record_parts import with_cpu_demand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics
-from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Metrics, Report, Sampling, TaskSize
 from profiler.runs.past_runs.container_insights_record import (

@@ -18,7 +18,7 @@ from msgspec import Struct
 from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.family import LAST_SUCCESSES, Family, FamilyRun, HighestPeak
+from profiler.record.family_statistics import LAST_SUCCESSES, Family, FamilyRun, HighestPeak
 from profiler.record.memory_news import MemoryNow, memory_news_text
 from profiler.record.units import MIB
 from tests.values import present

@@ -20,17 +20,17 @@ from profiler.core.timestamps import (
     format_ms,
     parse_ns,
 )
-from profiler.forwarder import cluster_night, night_period
-from profiler.forwarder.cluster_night import NightReader
-from profiler.forwarder.documents import Document
+from profiler.forwarder import night_period, night_searches
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
 from profiler.forwarder.night_period import NightPeriod, remembered_before_first
 from profiler.forwarder.night_runs import NightRuns
+from profiler.forwarder.night_searches import NightReader
 from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
-from profiler.record.batch_detail import parse_job
-from profiler.record.event_end import end_of_event
+from profiler.record.batch_job_model import parse_job
+from profiler.record.ecs_event_outcome import end_of_event
 from profiler.record.stopped_task import parse_stopped_task
 from tests.batch_jobs import Json, arn, begin, end, submitted, task_arn, task_event
 from tests.counting_search import CountingSearch
@@ -319,7 +319,7 @@ def test_each_run_is_in_exactly_one_message_and_in_the_same_one_of_both_ways(
 ) -> None:
     """Also if more runs became known shortly before a message than the next one can be told."""
     monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
-    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(night_searches, "MAX_REMEMBERED", remembered)
     rng = Random(seed)
     arrivals = sorted(one for run in range(RUNS) for one in arrivals_of(rng, run))
     with_cluster = messages(Random(seed), arrivals, of_cluster(has_pipeline=has_pipeline))
@@ -336,7 +336,7 @@ def test_each_job_is_counted_once_however_late_batch_says_that_it_makes_another_
 ) -> None:
     """Once in all messages, however many of them its attempts and its events are about."""
     monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
-    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(night_searches, "MAX_REMEMBERED", remembered)
     rng = Random(seed)
     # A line of the end of one that waited is in the tests of the handler.
     may_wait = way != "lines" and rng.random() < 0.5
@@ -354,7 +354,7 @@ def test_a_message_tells_the_last_attempt_that_ecs_has_told_of_until_then(
 ) -> None:
     """Also if the message leaves the last minutes to the next one."""
     monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
-    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(night_searches, "MAX_REMEMBERED", remembered)
     rng = Random(seed)
     arrivals = arrivals_of_jobs(rng, may_wait=False)
     told = read_by(way)
@@ -394,7 +394,7 @@ def test_a_job_that_succeeds_after_its_message_is_corrected_once_in_a_later_one(
 ) -> None:
     """No other job is: after the last message, each job is told as it ended."""
     monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
-    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(night_searches, "MAX_REMEMBERED", remembered)
     rng = Random(seed)
     may_wait = way != "lines" and rng.random() < 0.5
     arrivals = arrivals_of_jobs(rng, may_wait=may_wait)
@@ -423,7 +423,7 @@ def test_each_missed_due_time_is_in_exactly_one_message(
     seed: int, read: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of more notices than are read, which are only counted."""
-    monkeypatch.setattr(cluster_night, "_MAX_MISSED", read)
+    monkeypatch.setattr(night_searches, "_MAX_MISSED", read)
     rng = Random(seed)
     noticed: list[tuple[int, int]] = []  # when each is visible, and its time
     for _ in range(80):

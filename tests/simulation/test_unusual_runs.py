@@ -19,7 +19,7 @@ import pytest
 from msgspec import Struct
 
 from profiler.forwarder.family_runs import Measures, find_unusual
-from profiler.record.family import LAST_SUCCESSES
+from profiler.record.family_statistics import LAST_SUCCESSES
 from profiler.record.unusual import MIN_FAR_RUNS
 
 SEED: Final = 20261121

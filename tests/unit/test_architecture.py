@@ -182,7 +182,7 @@ _DECIDERS = {
     "printer",
     [
         *(f"{_TERMINAL}.{name}" for name in ("run_page", "end_page", "run_curves", "time_bar")),
-        "profiler.sizing.size_story",
+        "profiler.sizing.size_summary",
         *(f"{_NOTIFICATIONS}.{name}" for name in ("slack_messages", "event_details")),
         f"{_NOTIFICATIONS}.value_formats",
         "profiler.report_page.page_activity",
@@ -388,7 +388,7 @@ def test_one_module_words_the_conditions_of_searches() -> None:
         words = {key.value for of_one in keys for key in of_one if isinstance(key, ast.Constant)}
         if words & SEARCH_WORDS:
             found.add(module)
-    assert found == {"profiler.record.document_conditions"}
+    assert found == {"profiler.record.query_clauses"}
 
 
 # Parts of a record that are never None: a constant says that nothing is known of them.

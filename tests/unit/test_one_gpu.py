@@ -20,7 +20,7 @@ from profiler.cli.terminal.run_curves import run_curves
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.collectors.nvidia.visible_gpus import GpuLimits
 from profiler.core.optional_math import known_values
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.run_documents import report_document
@@ -43,7 +43,7 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
-from profiler.record.report_line import EMF_METRICS, emf_members, report_text
+from profiler.record.report_text_and_emf import EMF_METRICS, emf_members, report_text
 from profiler.record.run_usage import run_usage_of
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent

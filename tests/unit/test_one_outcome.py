@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from profiler.cli.history_command import run_table_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.forwarder.cluster_night import NightReader
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.ended_run import EndedRun, FamilyComparison
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import NightRuns
+from profiler.forwarder.night_searches import NightReader
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import ended_line, ended_run_detail
 from profiler.forwarder.notifications.slack_messages import slack_message_of
@@ -31,12 +31,12 @@ from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.forwarder.task_retry import should_retry
 from profiler.otlp.run_signals import signals_of
-from profiler.record.document_conditions import RAN_OUT_OF_MEMORY
 from profiler.record.gpu_facts import cause_sentence
+from profiler.record.query_clauses import RAN_OUT_OF_MEMORY
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import Cause, Outcome
+from profiler.record.run_summary import story_of
 from profiler.record.stop_causes import TABLE, EventEnd, outcome_of
-from profiler.record.story_rows import story_of
 from profiler.report_page.page_run import page_run
 from profiler.report_page.page_series import Run
 from profiler.runs.past_runs.family_evidence import final_report

@@ -44,7 +44,7 @@ from profiler.record.units import (
     format_vcpu,
     saving_words,
 )
-from profiler.runs.past_runs.moments import find_moments
+from profiler.runs.past_runs.run_moments import find_moments
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.choose_size import SizePolicy

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.record.batch_job import job_text
 from profiler.record.record_model import Record, Report
-from profiler.record.story_rows import RowName, Story, StoryRow
+from profiler.record.run_summary import RowName, Story, StoryRow
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests import screens
 from tests.awkward_runs import RUNS, recommended

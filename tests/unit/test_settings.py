@@ -4,7 +4,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.errors import UsageError
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
-from profiler.record.report_line import EMF_METRICS
+from profiler.record.report_text_and_emf import EMF_METRICS
 from profiler.settings import (
     DEFAULT_EMF_METRICS,
     SETTINGS,

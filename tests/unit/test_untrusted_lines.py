@@ -21,10 +21,10 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import IndexNames
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_datetime
-from profiler.forwarder.batch_report import ReportFinder, TaskContainers, identify_containers
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
+from profiler.forwarder.report_finder import ReportFinder, TaskContainers, identify_containers
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.stopped_task_reads import StreamLine
 from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event

@@ -21,7 +21,7 @@ _WAITS = {
 _OTHERS = {
     "tests/gpu/test_real_gpu.py",  # measures
     "tests/unit/readers/linux/test_waited_target.py",  # the timeout of a call that is read
-    "tests/unit/aggregation/test_critical_thread.py",  # makes waits
+    "tests/unit/aggregation/test_wait_attribution.py",  # makes waits
     "tests/unit/collectors/nvidia/test_gpu_collector.py",  # longer than any test
     "tests/unit/core/test_signal_handler.py",
     "tests/unit/core/test_threads.py",

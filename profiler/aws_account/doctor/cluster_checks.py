@@ -16,9 +16,14 @@ from profiler.aws_account.doctor.definition_checks import (
 from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.doctor.secret_checks import secret_problem_findings
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
-from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPathReader, task_role
+from profiler.aws_account.report_prerequisites import (
+    LogGroupState,
+    Permission,
+    ReportPathReader,
+    task_role,
+)
 from profiler.aws_account.started_tasks import AIRFLOW
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, format_ms

@@ -11,9 +11,9 @@ from profiler.aws_account.doctor.findings import Finding, Level, note, ok, probl
 from profiler.aws_account.ecr_images import ecr_image
 from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.report_paths import Permission, ReportPathReader, task_role
+from profiler.aws_account.report_prerequisites import Permission, ReportPathReader, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.core.command_lines import command_line, option_words
+from profiler.core.commands_to_copy import command_line, option_words
 from profiler.core.container_roles import repository_of_image
 from profiler.core.ecs_terms import (
     AWSLOGS,

@@ -27,7 +27,7 @@ from profiler.aws_account.registered_definitions import glob_prefix, read_items
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.setup.group_filters import GroupFilters
 from profiler.core.clock import Clock
-from profiler.core.command_lines import aws_command_line, command_line, template_command
+from profiler.core.commands_to_copy import aws_command_line, command_line, template_command
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.text import split_names

@@ -13,7 +13,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.doctor.batch_reads import MAX_LISTED, BatchAccountReader
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.job_queues import missing_queue_error
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE, MANAGED_INSTANCES, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count_or_none
@@ -27,7 +27,8 @@ from profiler.core.optional_math import (
 )
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.batch_detail import (
+from profiler.record.batch_job import resource_name
+from profiler.record.batch_job_model import (
     ENDED,
     FAILED,
     RUNNABLE,
@@ -37,8 +38,7 @@ from profiler.record.batch_detail import (
     JobDetail,
     children_text,
 )
-from profiler.record.batch_job import resource_name
-from profiler.record.job_end import (
+from profiler.record.job_outcome import (
     facts_sentence,
     job_fact_texts,
     job_name,

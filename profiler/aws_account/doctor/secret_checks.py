@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from profiler.aws_account.doctor.findings import Finding, problem
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.report_paths import READ_VALUE, ReportPathReader
+from profiler.aws_account.report_prerequisites import READ_VALUE, ReportPathReader
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list
 from profiler.core.json_fields import text_or_none as string

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from msgspec import Struct
 
-from profiler.aggregation.task_record import record_task_size_of, visible_hardware_of
+from profiler.aggregation.record_parts import record_task_size_of, visible_hardware_of
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.collectors.nvidia.visible_gpus import (
     DriverReading,

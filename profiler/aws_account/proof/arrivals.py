@@ -24,7 +24,7 @@ from profiler.core.json_fields import decoded_or_none, mapping_or_empty
 from profiler.core.optional_math import known
 from profiler.core.queue_messages import HiddenMessages, hidden_messages
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.event_end import end_of_event
+from profiler.record.ecs_event_outcome import end_of_event
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.line_trust import AccountTrust, is_lambda_stream
 from profiler.record.record_model import CHECKPOINT, Record

@@ -28,15 +28,15 @@ from profiler.aws_account.proof.plan import (
 )
 from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.report_paths import ReportPathReader
+from profiler.aws_account.report_prerequisites import ReportPathReader
 from profiler.core.aws_clients import AwsClient
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.ecs_terms import FARGATE, arn_account, arn_part, arn_region, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.text import did_you_mean, on_one_line
-from profiler.record.batch_detail import SUCCEEDED
 from profiler.record.batch_job import resource_name
+from profiler.record.batch_job_model import SUCCEEDED
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.sizing.fargate_sizes import Size
 from profiler.task_definitions.monitor_container import default_image

@@ -17,17 +17,17 @@ from profiler.aws_account.proof.job_plan import (
 from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, UndoStep
 from profiler.aws_account.proof.task_run import describe_tasks
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.report_paths import ReportPathReader
+from profiler.aws_account.report_prerequisites import ReportPathReader
 from profiler.core.aws_clients import AwsClient, has_surely_changed_nothing
 from profiler.core.clock import Clock
-from profiler.core.command_lines import aws_command_line
+from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.ecs_terms import cluster_of_arn
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import known_members, known_values
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.batch_detail import ENDED
+from profiler.record.batch_job_model import ENDED
 from profiler.record.family_identity import PROOF_FAMILY
 
 _STOP_SECONDS = 180.0

@@ -13,7 +13,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
 from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.setup.group_filters import FilterDelivery, delivery_of_stack_values
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.json_fields import mapping_or_empty
 from profiler.core.notice_channels import has_channel
 from profiler.core.text import split_names

@@ -32,8 +32,8 @@ from profiler.aws_account.proof.verdicts import (
     unknown_result,
 )
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
-from profiler.aws_account.report_paths import LogGroupState
-from profiler.core.command_lines import command_line
+from profiler.aws_account.report_prerequisites import LogGroupState
+from profiler.core.commands_to_copy import command_line
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.optional_math import (
     all_known,

@@ -25,10 +25,10 @@ from profiler.aws_account.proof.proof_checks import (
     unreadable_row,
     with_remedies,
 )
-from profiler.aws_account.report_paths import ReportPathReader
+from profiler.aws_account.report_prerequisites import ReportPathReader
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
 from profiler.core.clock import Clock
-from profiler.core.command_lines import aws_command_line
+from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 

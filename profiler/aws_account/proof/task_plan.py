@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import check_clusters
 from profiler.aws_account.doctor.definition_checks import add_monitor_command, start_problems
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.aws_account.forwarder_stack import read_named_or_default_stack
 from profiler.aws_account.instance_monitors import InstanceMonitorReader
 from profiler.aws_account.planned_family import PlannedFamily, plan_addition
@@ -37,10 +38,9 @@ from profiler.aws_account.registered_definitions import (
     read_items,
     read_services,
 )
-from profiler.aws_account.report_paths import ReportPathReader, task_role
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.report_prerequisites import ReportPathReader, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.target_clusters import missing_provider
+from profiler.aws_account.target_placement import missing_provider
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import (
     EC2,

@@ -17,11 +17,11 @@ from profiler.aws_account.proof.plan import ON_INSTANCE, SCENARIOS
 from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, UndoStep
 from profiler.aws_account.proof.task_plan import TasksPlan
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
-from profiler.aws_account.report_paths import ReportPathReader
+from profiler.aws_account.report_prerequisites import ReportPathReader
 from profiler.core.aws_clients import AwsClient, has_surely_changed_nothing
 from profiler.core.bounded_batches import batches
 from profiler.core.clock import Clock
-from profiler.core.command_lines import aws_command_line, option_words
+from profiler.core.commands_to_copy import aws_command_line, option_words
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none

@@ -10,7 +10,8 @@ from profiler.aws_account.job_queues import raise_on_missing_queue
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.json_fields import count_or_none, mapping_or_empty, text_or_none
 from profiler.core.text import on_one_line
-from profiler.record.batch_detail import (
+from profiler.record.batch_job import MAX_NAME_CHARS
+from profiler.record.batch_job_model import (
     PENDING,
     RUNNABLE,
     RUNNING,
@@ -18,7 +19,6 @@ from profiler.record.batch_detail import (
     children_text,
     parse_array,
 )
-from profiler.record.batch_job import MAX_NAME_CHARS
 
 STATUSES = (RUNNING, STARTING, RUNNABLE, PENDING)
 MAX_JOBS = 100  # of each status

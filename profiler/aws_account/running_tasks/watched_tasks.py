@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import raise_on_missing_cluster
-from profiler.aws_account.monitor_groups import MONITOR_PERMISSIONS, monitor_groups_of
+from profiler.aws_account.instance_monitor_log_groups import MONITOR_PERMISSIONS, monitor_groups_of
 from profiler.aws_account.running_tasks.running_runs import (
     MonitorLogFollower,
     RunKey,
@@ -36,9 +36,9 @@ from profiler.core.ecs_terms import (
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known_values
 from profiler.core.timestamps import format_datetime, format_ms
-from profiler.record.event_end import judge_candidates
-from profiler.record.family import Family, UsualDuration
+from profiler.record.ecs_event_outcome import judge_candidates
 from profiler.record.family_identity import family_key
+from profiler.record.family_statistics import Family, UsualDuration
 from profiler.record.memory_news import MEMORY_NOTICE, memory_news_text, memory_now
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status

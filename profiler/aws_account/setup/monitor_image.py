@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
 from profiler.core.aws_clients import AwsClient, error_code
-from profiler.core.command_lines import aws_command_line
+from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import package_data_folder

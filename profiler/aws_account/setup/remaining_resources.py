@@ -23,7 +23,7 @@ from profiler.aws_account.setup.forwarder_secrets import (
     own_secret_names,
     read_secret_owner,
 )
-from profiler.core.command_lines import aws_command_line
+from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
 from profiler.core.text import first_names

@@ -13,7 +13,7 @@ from functools import lru_cache
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions
 from profiler.aws_account.setup.monitor_image import check_default_image
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import CHANNEL_PARAMETERS, has_channel
 

@@ -33,7 +33,7 @@ from profiler.aws_account.family_monitors import (
     read_monitors,
 )
 from profiler.aws_account.registered_definitions import TaskDefinitions, missing_definition_named
-from profiler.aws_account.report_paths import ReportPathReader
+from profiler.aws_account.report_prerequisites import ReportPathReader
 from profiler.aws_account.rollout import Rollout
 from profiler.aws_account.scheduled_targets import has_due_times, schedule_of
 from profiler.cli.options import SourceOptions
@@ -45,7 +45,7 @@ from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import defined_log_places, log_trust, page_reader
 from profiler.cli.wiring.open_past_runs import open_source, source_names
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times

@@ -34,7 +34,7 @@ from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.core.background_call import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.command_lines import command_line, template_command
+from profiler.core.commands_to_copy import command_line, template_command
 from profiler.core.ecs_terms import definition_in, is_arn_or_page, is_task_id, run_id_in
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known, known_values

@@ -9,7 +9,7 @@ from profiler.cli.options import aws_options, flag, image_option, repeatable
 from profiler.cli.printing import say, warn
 from profiler.cli.taskdef_command import parse_settings
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__

@@ -46,7 +46,7 @@ from profiler.cli.printing import (
 from profiler.cli.styled_text import Span, write_lines
 from profiler.cli.tables import Column, aligned_table, folding_columns, table_width
 from profiler.core.clock import SystemClock
-from profiler.core.command_lines import command_line, template_command
+from profiler.core.commands_to_copy import command_line, template_command
 from profiler.core.errors import TaskProfilerError
 from profiler.record.units import format_count
 from profiler.search_setup.cluster_requests import Engine, RejectedError, detect_product

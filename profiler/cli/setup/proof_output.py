@@ -37,7 +37,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, page_reader
 from profiler.cli.wiring.open_past_runs import open_search, parse_source
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import words_if_known
 from profiler.core.version import __version__

@@ -54,7 +54,7 @@ from profiler.cli.styled_text import Line, Span, wrapped_lines, write_lines, wri
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.aws_clients import has_surely_changed_nothing
 from profiler.core.clock import SystemClock
-from profiler.core.command_lines import aws_command_line, command_line
+from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK, ChannelKind

@@ -17,7 +17,7 @@ from profiler.record.mention_limits import (
     is_cpu_partial,
 )
 from profiler.record.record_model import Record
-from profiler.record.run_view import Unit
+from profiler.record.record_paths import Unit
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import format_count, format_percent, format_value
 from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS

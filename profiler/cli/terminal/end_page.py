@@ -43,8 +43,8 @@ from profiler.record.hardware import UNREAD_GPU
 from profiler.record.measured import UNKNOWN, scaled_number
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, Outcome
+from profiler.record.run_summary import BESIDE_MEMORY, DOT, Story
 from profiler.record.run_usage import MemoryUse, RunUsage
-from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story
 from profiler.record.units import (
     MIB,
     format_memory,

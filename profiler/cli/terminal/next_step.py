@@ -2,7 +2,7 @@
 
 from profiler.record.record_model import NO_RECOMMENDATION, UNKNOWN_SIZE, Record, known_status
 from profiler.record.run_outcome import Outcome
-from profiler.record.story_rows import Story
+from profiler.record.run_summary import Story
 from profiler.record.units import format_memory, format_task_size
 
 # A shorter run is little evidence for a size.

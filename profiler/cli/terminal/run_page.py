@@ -50,9 +50,9 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.run_labels import COMMIT, short_commit_label
+from profiler.record.run_summary import BESIDE_MEMORY, DOT, UNSEEN_LIMITS, Story, StoryRow
 from profiler.record.run_usage import RunUsage
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
-from profiler.record.story_rows import BESIDE_MEMORY, DOT, UNSEEN_LIMITS, Story, StoryRow
 from profiler.record.units import (
     format_bare_vcpu,
     format_count,
@@ -62,10 +62,10 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.runs.comparison.run_changes import NO_COMPARISON, RunComparison
-from profiler.runs.past_runs.moments import RunMoment, find_moments, series_length_ms
+from profiler.runs.past_runs.run_moments import RunMoment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
-from profiler.sizing.size_story import NO_SIZE_STORY, SizeStory, advice_lines
+from profiler.sizing.size_summary import NO_SIZE_STORY, SizeStory, advice_lines
 
 MAX_LINES = 40
 _MAX_BAR_WIDTH = 20

@@ -23,7 +23,7 @@ from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record
 from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count, format_percent
-from profiler.runs.past_runs.moments import format_elapsed
+from profiler.runs.past_runs.run_moments import format_elapsed
 from profiler.runs.past_runs.stack_functions import MIN_SAMPLES, frame_of_text, frames_of_moment
 
 # Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.

@@ -10,7 +10,7 @@ from profiler.record.activity_model import WaitTarget
 from profiler.record.fact_list import wait_name
 from profiler.record.measured import Exactly
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
-from profiler.record.story_rows import Story
+from profiler.record.run_summary import Story
 from profiler.record.time_shares import OTHER, TimeShare
 from profiler.record.units import format_percent, format_time_share
 

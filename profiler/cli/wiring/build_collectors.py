@@ -68,7 +68,7 @@ def process_discovery(
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others
         from profiler.readers.linux.sockets import KernelSockets
-        from profiler.readers.linux.thread_times import ThreadReader
+        from profiler.readers.linux.thread_reader import ThreadReader
 
         processes = MachineProcesses(clock.monotonic_ns)
         machine = ProcessAccess(

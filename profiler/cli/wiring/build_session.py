@@ -38,7 +38,7 @@ from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
-    from profiler.record.family import HighestPeak
+    from profiler.record.family_statistics import HighestPeak
     from profiler.record.notice_model import NoticeLine
     from profiler.runs.history.recorder import HistoryRecorder
     from profiler.runs.history.run_database import HistoryStore
@@ -115,7 +115,7 @@ class RunSession:
         if self._format in ("human", "json"):
             return line, line + b"\n"
         # JSON does without the catalogue of metrics.
-        from profiler.record.report_line import report_text
+        from profiler.record.report_text_and_emf import report_text
 
         return line, report_text(result.report).encode(errors="replace") + b"\n"
 
@@ -134,7 +134,7 @@ class RunSession:
         if has_history and not is_one_line:
             # Not for the report as JSON. Its thread needs modules of the end: it would wait for
             # this one's imports again and again.
-            from profiler.cli.run_family import report_and_comparable_records
+            from profiler.cli.local_family_history import report_and_comparable_records
 
             find = partial(report_and_comparable_records, report, self._plan.prices, self._options)
             wait = self._recorder.search_history(find)
@@ -256,7 +256,7 @@ class _Surroundings(Struct, RunSurroundings):
     def request_earlier_peak(self) -> "NoCall[HighestPeak]":
         if self._options.no_history:
             return NoCall()
-        from profiler.cli.run_family import highest_peak_of  # most runs do without it
+        from profiler.cli.local_family_history import highest_peak_of  # most runs do without it
 
         return BackgroundCall(
             partial(highest_peak_of, self._options, self._clock), self._clock, _MAX_HISTORY_SECONDS
@@ -345,9 +345,9 @@ class _LateView(_NoView):
 
     def _make(self) -> "LiveView":
         # See the class's docstring. Most runs have no view.
+        from profiler.cli.local_family_history import usual_duration_of
         from profiler.cli.printing import encode_text, stdout_encoding
         from profiler.cli.progress import stderr_rows
-        from profiler.cli.run_family import usual_duration_of
         from profiler.local_run.live_view import LiveView
 
         encoding = stdout_encoding()

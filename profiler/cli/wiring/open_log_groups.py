@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import missing_log_group_error
 from profiler.aws_account.forwarder_stack import read_forwarder, task_stopped_log_group
-from profiler.aws_account.kept_logs import AwsLogRetention, log_gaps
+from profiler.aws_account.log_retention import AwsLogRetention, log_gaps
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
 from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.clock import SystemClock
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
@@ -83,7 +83,7 @@ def _find_monitors(
     open_client: OpenClient, account_id: str | None
 ) -> Sequence[InstanceMonitorGroup]:
     # With botocore, which commands that read a file do without.
-    from profiler.aws_account.monitor_groups import find_monitor_groups
+    from profiler.aws_account.instance_monitor_log_groups import find_monitor_groups
 
     return find_monitor_groups(open_client, account_id, warn)
 

@@ -266,7 +266,7 @@ def open_search(
     # A missing Region is an error before the slow imports.
     session = search_session(url, options.region, options.profile, os.environ)
     # With requests, which no other source needs.
-    from profiler.record.family import WINDOW_DAYS
+    from profiler.record.family_statistics import WINDOW_DAYS
     from profiler.runs.past_runs.search_runs import IndexedRuns
     from profiler.search_setup.search_servers import ClusterServer, checked_address
 

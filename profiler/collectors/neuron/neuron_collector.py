@@ -10,13 +10,13 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import (
     DeviceReadings,
     MonotonicCounter,
     RecentReadingsByBatch,
     TimeWeightedStatistics,
 )
-from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.impossible_readings import impossible_warning
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import (

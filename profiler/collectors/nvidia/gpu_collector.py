@@ -9,15 +9,15 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aggregation.out_of_gpu_memory import evidence_of_growth
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import COMMAND
 from profiler.collectors.nvidia.gpu_owners import GpuOwners
+from profiler.collectors.nvidia.gpu_record_entry import RunGpu
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.reading_pace import QuickReadings
-from profiler.collectors.nvidia.run_gpu import RunGpu
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.core.clock import Clock
 from profiler.core.log import Log

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from profiler.aggregation.statistics import DeviceReadings, RecentReadingsByBatch, UseWindow
 from profiler.collectors.impossible_readings import impossible_warning
+from profiler.collectors.nvidia.gpu_aggregates import GpuPeriod, GpuRun, TimedSample, gpm_values
 from profiler.collectors.nvidia.gpu_owners import GpuOwners, NoOwners
-from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
-from profiler.collectors.nvidia.gpu_timeline import GpuTimeline
-from profiler.collectors.nvidia.run_gpu import GpuInRun, RunGpu
+from profiler.collectors.nvidia.gpu_record_entry import GpuInRun, RunGpu
+from profiler.collectors.nvidia.recent_gpu_samples import GpuTimeline
 from profiler.collectors.nvidia.run_use import GpuReading, ProcessListFacts, ProcessOnGpu
 from profiler.collectors.nvidia.visible_gpus import (
     CHANGED_BYTES,

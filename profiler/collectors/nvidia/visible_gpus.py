@@ -5,8 +5,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import UseWindow
-from profiler.aggregation.task_record import RecordPart
 from profiler.core.text import split_names
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Record

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.idle_gpus import IdleGpus
+from profiler.aggregation.gpu_idle_breakdown import IdleGpus
 from profiler.aggregation.out_of_memory import OomKillTracker
 from profiler.aggregation.process_table import ProcessTotals, ShowArguments
 from profiler.aggregation.process_tree_usage import (

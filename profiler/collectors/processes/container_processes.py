@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.collectors.processes.machine_processes import MachineProcesses
+from profiler.readers.linux.container_shared_memory import SharedMemoryParts
 from profiler.readers.linux.followed_process import CpuClock, TrackedProcess
 from profiler.readers.linux.packet_rings import PacketRings
 from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
-from profiler.readers.linux.shmem_parts import SharedMemoryParts
 
 # Each tracked process keeps two files open; the usual limit is 1024 open files.
 _MAX_OPEN_PROCESSES = 100

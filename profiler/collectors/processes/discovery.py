@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.record_parts import RecordPart
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
 from profiler.record.record_model import Record

@@ -11,8 +11,8 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.idle_gpus import IdleGpus
-from profiler.aggregation.memory_evidence import (
+from profiler.aggregation.gpu_idle_breakdown import IdleGpus
+from profiler.aggregation.memory_peak import (
     MemoryEvidence,
     choose_memory_peak,
     evidence_from,
@@ -20,15 +20,15 @@ from profiler.aggregation.memory_evidence import (
 )
 from profiler.aggregation.process_table import ShowArguments
 from profiler.aggregation.process_tree_usage import GroupPeak, counts_too_little
-from profiler.aggregation.run_evidence import (
+from profiler.aggregation.record_evidence import (
     CpuEvidence,
     KillEvidence,
     ProcessReadings,
     ProcessRows,
     RunEvidence,
 )
+from profiler.aggregation.record_parts import RecordPart, build_interval, usage_metrics
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.task_record import RecordPart, build_interval, usage_metrics
 from profiler.collectors.processes.batch_processes import (
     MAX_PENDING,
     BatchProcesses,
@@ -45,8 +45,8 @@ from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReadin
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
-from profiler.readers.linux.thread_times import ThreadReader
-from profiler.readers.linux.waits import Wait
+from profiler.readers.linux.thread_reader import ThreadReader
+from profiler.readers.linux.wait_types import Wait
 from profiler.record.measured import Number
 from profiler.record.record_model import NO_INTERVAL, Record, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.record_parts import RecordPart
 from profiler.collectors.stacks.py_spy import PySpy, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
 from profiler.collectors.stacks.recording_rate import Recording, RecordingRate

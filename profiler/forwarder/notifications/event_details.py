@@ -64,8 +64,8 @@ from profiler.record.run_outcome import (
     StopCategory,
     describe_exit_code,
 )
+from profiler.record.run_summary import UNSEEN_LIMITS, Story, story_of
 from profiler.record.stop_causes import outcome_of
-from profiler.record.story_rows import UNSEEN_LIMITS, Story, story_of
 from profiler.record.units import format_duration, format_minutes
 
 LINE_TYPE = "task.ended"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from profiler.forwarder.family_runs import FamilyContainer
-from profiler.record.family import HighestPeak
+from profiler.record.family_statistics import HighestPeak
 from profiler.record.memory_news import memory_now
 from profiler.record.record_model import Record, Report
 

@@ -11,7 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.command_lines import NameArgument, aws_command_line, command_line, option_words
+from profiler.core.commands_to_copy import (
+    NameArgument,
+    aws_command_line,
+    command_line,
+    option_words,
+)
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known_values
 from profiler.forwarder.ended_run import EndedRun

@@ -4,7 +4,7 @@ import math
 
 from msgspec import Struct
 
-from profiler.core.command_lines import NameArgument
+from profiler.core.commands_to_copy import NameArgument
 from profiler.core.ecs_terms import FARGATE
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications.next_steps import NextStep, show_command_of_run

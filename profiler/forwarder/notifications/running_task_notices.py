@@ -22,7 +22,7 @@ from msgspec import Struct, field
 
 from profiler.core.optional_math import known_members
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder.documents import run_document_id
+from profiler.forwarder.document_updates import run_document_id
 from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.invocation import ForwarderError, call_collecting_error
 from profiler.forwarder.notifications.idempotency import Idempotently
@@ -39,7 +39,7 @@ from profiler.forwarder.notifications.notification import (
     notification_key,
     post_to_accepting_channels,
 )
-from profiler.record.family import HighestPeak
+from profiler.record.family_statistics import HighestPeak
 from profiler.record.memory_news import MEMORY_NOTICE, notice_if_news, notice_of_checkpoint
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Report

@@ -47,10 +47,10 @@ from profiler.record.record_model import (
     Series,
 )
 from profiler.record.run_outcome import describe_exit_code
+from profiler.record.run_summary import GPU_NOTES, Story, story_of
 from profiler.record.run_usage import RunUsage
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
 from profiler.record.stop_causes import outcome_of
-from profiler.record.story_rows import GPU_NOTES, Story, story_of
 from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]

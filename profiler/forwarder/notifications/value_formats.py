@@ -14,9 +14,9 @@ from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import WHOLE_INSTANCE, Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
+from profiler.record.run_summary import BESIDE_MEMORY, Story
 from profiler.record.run_usage import CpuUse
 from profiler.record.sparkline import GAP, curve_top, draw_sparkline
-from profiler.record.story_rows import BESIDE_MEMORY, Story
 from profiler.record.units import (
     format_duration,
     format_memory,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.core.bounded_batches import batches, divide
 from profiler.core.completeness import WHOLE, Completeness, Gap, joined_completeness
 from profiler.core.redaction import redact_line
-from profiler.forwarder.documents import Document, ReportDocument, may_leave_out_field
+from profiler.forwarder.document_updates import Document, ReportDocument, may_leave_out_field
 from profiler.forwarder.invocation import (
     DeliveryError,
     InvocationTime,

@@ -26,7 +26,7 @@ from profiler.core.json_fields import (
 from profiler.core.optional_math import known
 from profiler.core.search_answers import WITH_CLOSED, WITHOUT_CLOSED, why_partial
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder.documents import Document, StoredRun
+from profiler.forwarder.document_updates import Document, StoredRun
 from profiler.forwarder.function_settings import (
     Credentials,
     FetchSecret,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from profiler.aggregation.task_record import container_limits
+from profiler.aggregation.record_parts import container_limits
 from profiler.collectors.nvidia.gpu_usage import NO_GPUS, LiveGpus
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
-from profiler.readers.linux.waits import BlockedThread
+from profiler.readers.linux.wait_types import BlockedThread
 
 
 class ThreadSeen(Struct, frozen=True, gc=False):

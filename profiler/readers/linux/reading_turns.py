@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.process_threads import ProcessThreads
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.thread_blocked import SLEEP_STATE
+from profiler.readers.linux.wait_reader import SLEEP_STATE
 
 # A reading checks its cost after this many threads.
 CHECKED_THREADS = 16

@@ -21,10 +21,10 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.named_pipes import is_in_local_filesystem, kind_of_io_wait
-from profiler.readers.linux.poll_ends import ConnectionArrival
+from profiler.readers.linux.poll_outcome import ConnectionArrival
 from profiler.readers.linux.shared_links import SharedLinks
 from profiler.readers.linux.sockets import Socket, SocketTable, TcpStreamState, reversed_addresses
-from profiler.readers.linux.waits import BlockedThread, Connection, Wait
+from profiler.readers.linux.wait_types import BlockedThread, Connection, Wait
 
 if TYPE_CHECKING:
     from profiler.readers.linux.io_uring import IoUringRings

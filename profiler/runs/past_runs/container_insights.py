@@ -11,7 +11,7 @@ from threading import Event, Lock
 import msgspec
 
 from profiler.core.aws_clients import ACCESS_DENIED, cause_code
-from profiler.core.command_lines import aws_command_line, container_insights_command
+from profiler.core.commands_to_copy import aws_command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded_or_none
 from profiler.core.text import listed

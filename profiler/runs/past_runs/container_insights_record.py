@@ -16,9 +16,9 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from profiler.aggregation.record_parts import with_cpu_demand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
-from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.optional_math import first_known, known, known_members, rounded
 from profiler.core.timestamps import (
@@ -29,8 +29,8 @@ from profiler.core.timestamps import (
     format_ms,
     span_ms,
 )
+from profiler.record.ecs_event_outcome import judge_candidates
 from profiler.record.equal_steps import rounded_column
-from profiler.record.event_end import judge_candidates
 from profiler.record.measured import Number
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from profiler.core.completeness import WHOLE, Completeness, joined_completeness
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.family import LAST_SUCCESSES, USUAL_DAYS, Family, family_run_of
 from profiler.record.family_identity import FamilyKey
+from profiler.record.family_statistics import LAST_SUCCESSES, USUAL_DAYS, Family, family_run_of
 from profiler.record.record_model import CHECKPOINT, Metrics, Report
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
@@ -37,7 +37,7 @@ from profiler.sizing.evidence import (
     UsageOfTasks,
 )
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
-from profiler.sizing.job_rows import KINDS_OF_JOBS, JobsBy
+from profiler.sizing.job_grouping import KINDS_OF_JOBS, JobsBy
 from profiler.sizing.run_facts import run_facts_of
 
 _USUAL_NS = USUAL_DAYS * NS_PER_DAY

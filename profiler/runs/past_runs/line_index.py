@@ -20,7 +20,7 @@ from profiler.record.record_model import CHECKPOINT, Record
 from profiler.record.report_head import RecordHead, ReportHead
 from profiler.runs.past_runs.record_lines import RunLine, group_lines, line_text, read_run_line
 from profiler.runs.past_runs.run_source import RunFilter, report_start_ns, run_key
-from profiler.sizing.job_rows import RunKinds, RunsOf
+from profiler.sizing.job_grouping import RunKinds, RunsOf
 
 # More of what cannot be read again goes to the disk.
 _MEMORY_BYTES: Final = 16 * 1024 * 1024

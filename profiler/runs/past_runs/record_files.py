@@ -35,7 +35,7 @@ from profiler.runs.past_runs.record_lines import (
 )
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of_run_in
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
-from profiler.sizing.job_rows import RunsOf
+from profiler.sizing.job_grouping import RunsOf
 
 STANDARD_INPUT = "-"
 # Names of a folder: more would take seconds.

@@ -8,7 +8,7 @@ from shlex import quote
 
 from msgspec.structs import replace
 
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.ecs_terms import (
     BATCH_LOG_GROUP,
     MONITOR_NAME,

@@ -24,8 +24,8 @@ from profiler.record.model_base import json_name
 from profiler.record.record_model import Record, Report, encode, parse_status
 from profiler.record.run_labels import label_values
 from profiler.record.run_outcome import Outcome
+from profiler.record.run_summary import Story, story_of
 from profiler.record.stop_causes import NO_EVENT, EventEnd, outcome_of
-from profiler.record.story_rows import Story, story_of
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_job import WHOLE_NUMBERS
-from profiler.record.document_conditions import (
+from profiler.record.family_identity import FamilyKey
+from profiler.record.query_clauses import (
     ACCOUNT,
     CLUSTER,
     CONFIRMED,
@@ -27,7 +28,6 @@ from profiler.record.document_conditions import (
     one_of,
     term,
 )
-from profiler.record.family_identity import FamilyKey
 from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.run_outcome import Status
 from profiler.runs.past_runs.run_source import RunFilter

@@ -16,11 +16,11 @@ from profiler.core.json_fields import mapping_or_empty, positive_number, text_or
 from profiler.core.optional_math import all_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.batch_job import batch_job_of_document
-from profiler.record.document_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
-from profiler.record.event_end import written_event_end
+from profiler.record.ecs_event_outcome import written_event_end
 from profiler.record.impossible_values import decode_leniently, is_too_long
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.line_trust import does_run_count
+from profiler.record.query_clauses import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
 from profiler.record.record_model import (
     CHECKPOINT,
     SCHEMA_VERSION,

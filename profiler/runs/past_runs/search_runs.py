@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from profiler.core.bounded_batches import batches
 from profiler.core.completeness import Completeness
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, positive_number
-from profiler.record.document_conditions import (
+from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.record.query_clauses import (
     ACCOUNT,
     CONTAINER,
     START,
@@ -22,7 +23,6 @@ from profiler.record.document_conditions import (
     any_of,
     term,
 )
-from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
 from profiler.runs.past_runs.run_source import (
@@ -47,7 +47,7 @@ from profiler.runs.past_runs.search_conditions import (
 from profiler.runs.past_runs.search_documents import report_of_document, run_of_document
 from profiler.runs.past_runs.searched_indices import SearchedIndices
 from profiler.search_setup.cluster_requests import SearchServer
-from profiler.sizing.job_rows import KINDS_OF_JOBS
+from profiler.sizing.job_grouping import KINDS_OF_JOBS
 
 _Hits = Sequence[Mapping[str, Any]]
 _DUE = "notice.due_at"

@@ -13,7 +13,8 @@ from msgspec import Struct
 from profiler.core.ecs_terms import FARGATE, VCPU_SIZES
 from profiler.core.optional_math import all_known, known, product
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.document_conditions import (
+from profiler.record.family_identity import FamilyKey
+from profiler.record.query_clauses import (
     CONTAINER,
     DURATION_MS,
     FAMILY,
@@ -35,7 +36,6 @@ from profiler.record.document_conditions import (
     one_of,
     term,
 )
-from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.runs.past_runs.defined_jobs import AllRunsByFamily
 from profiler.runs.past_runs.run_source import PastRun, RunFilter

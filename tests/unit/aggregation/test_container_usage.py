@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.record_parts import usage_metrics
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.task_record import usage_metrics
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import NO_READINGS, NOT_MEASURED, AverageAndMaximum, Series

@@ -18,7 +18,7 @@ from profiler.aggregation.run_notices import (
     RunNotices,
 )
 from profiler.core.timestamps import format_ms
-from profiler.readers.linux.waits import Wait
+from profiler.readers.linux.wait_types import Wait
 from profiler.record.notice_model import Notice, NoticeEvidence
 from profiler.record.units import MIB
 from tests.fakes import START_NS, seconds

@@ -10,14 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import BusyTime, Stretch
-from profiler.aggregation.idle_gpus import IdleTimeByPlace
+from profiler.aggregation.gpu_idle_breakdown import IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.core.look_times import LookTimes
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
-from profiler.readers.linux.waits import MEMORY, STOPPED, BlockedThread, Wait
+from profiler.readers.linux.wait_types import MEMORY, STOPPED, BlockedThread, Wait
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds

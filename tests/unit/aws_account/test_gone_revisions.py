@@ -3,8 +3,8 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.gone_revisions import why_revision_is_gone
+from profiler.aws_account.revision_read_limit import BoundedReads
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 

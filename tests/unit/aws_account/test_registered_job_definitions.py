@@ -9,7 +9,7 @@ from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.task_definitions.job_forms import described_form
+from profiler.task_definitions.job_as_task_definition import described_form
 from tests.fake_batch import FakeBatch
 from tests.fakes import FakeClock
 

@@ -5,7 +5,7 @@ import pytest
 from botocore.stub import Stubber
 from msgspec.structs import replace
 
-from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.eventbridge_calls import ScheduleReader
 from profiler.aws_account.scheduled_targets import (
     ScheduledTarget,
     is_target_over,

@@ -29,7 +29,7 @@ from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.size_story import size_story
+from profiler.sizing.size_summary import size_story
 from tests import shown_runs
 from tests.changed_records import LINES, changed_lines
 from tests.shown_runs import NOW_NS

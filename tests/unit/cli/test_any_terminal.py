@@ -28,7 +28,7 @@ from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.size_story import size_story
+from profiler.sizing.size_summary import size_story
 from tests.documentation import ROOT
 from tests.runs import evidence_of, lines, report
 from tests.shown_runs import NOW_NS

@@ -16,7 +16,7 @@ from botocore.exceptions import EndpointConnectionError
 from profiler.aws_account.aws_errors import UNKNOWN_REGION
 from profiler.cli.app import group
 from profiler.cli.wiring.aws_options import aws_environment, check_region, open_clients
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.core.errors import TaskProfilerError
 from tests.command_line import run_here
 

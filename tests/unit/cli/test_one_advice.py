@@ -20,7 +20,7 @@ from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.size_story import size_story
+from profiler.sizing.size_summary import size_story
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict
 from tests.cases import each_case

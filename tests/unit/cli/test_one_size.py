@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.run_family import with_family_size
+from profiler.cli.local_family_history import with_family_size
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Recommendation, Report
 from profiler.report_page.page_data import family_size_rows

@@ -20,8 +20,8 @@ from profiler.cli.schedules_command import (
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
-from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey
+from profiler.record.family_statistics import UsualDuration
 from profiler.runs.past_runs.run_source import PastRun, RunSource, TaskEvent
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule

@@ -82,7 +82,7 @@ def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
         "hashlib",
         "unicodedata",
         "profiler.cli.tables",
-        "profiler.record.family",
+        "profiler.record.family_statistics",
     }
     unneeded |= {
         f"profiler.record.{name}"
@@ -92,6 +92,6 @@ def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
 
 
 def test_what_a_run_asks_its_history_while_it_runs_imports_no_causes_of_ends() -> None:
-    loaded = _loaded("profiler.cli.run_family")
+    loaded = _loaded("profiler.cli.local_family_history")
     assert "profiler.record.record_model" in loaded
     assert not loaded & {f"profiler.record.{name}" for name in ("hardware", "stop_causes", "xids")}

@@ -31,7 +31,7 @@ from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.size_story import size_story
+from profiler.sizing.size_summary import size_story
 from profiler.sizing.sizing_rules import advice_verdict
 from tests.run_sources import log_event
 from tests.runs import DAY_SECONDS, history_of, lines, report

@@ -26,7 +26,7 @@ from profiler.cli.watch_command import (
     watch_lines,
 )
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.family import UsualDuration
+from profiler.record.family_statistics import UsualDuration
 from profiler.record.record_model import NO_INTERVAL, UNKNOWN_SIZE, Distribution, Interval, Report
 from tests.cases import each_case
 from tests.fakes import START_NS, FakeClock

@@ -18,8 +18,8 @@ from profiler.core.timestamps import (
 from profiler.forwarder.morning_digest import DigestPlace, summarize_night
 from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
-from profiler.record.family import MonthlyTasks
 from profiler.record.family_identity import family_labels
+from profiler.record.family_statistics import MonthlyTasks
 from profiler.record.record_model import Report
 from profiler.record.run_usage import run_usage_of
 from profiler.report_page.page_data import family_size_rows
@@ -29,7 +29,7 @@ from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.size_story import size_story
+from profiler.sizing.size_summary import size_story
 from profiler.sizing.trend import nights_before
 from tests.fakes import START_NS
 from tests.runs import evidence_of, report

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.record_parts import RecordPart
 from profiler.collectors.collector import Collectors, TaskTags
 from profiler.readers import Unavailable
 from profiler.record.record_model import Container, Monitor, Record

@@ -12,7 +12,7 @@ import pytest
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.ecs_terms import definition_in, family_of, revision_text, run_id_in
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.batch_report import TaskContainers, identify_containers
+from profiler.forwarder.report_finder import TaskContainers, identify_containers
 from profiler.local_run.local_record import TaskPlacement, apply_placement
 from profiler.monitor.report_destination import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, select_batch

@@ -9,7 +9,7 @@ from msgspec.structs import fields
 from profiler.record import metric_catalogue
 from profiler.record.metric_catalogue import METRICS, Metric
 from profiler.record.record_model import Metrics
-from profiler.record.run_view import RunView
+from profiler.record.record_paths import RunView
 from tests.documentation import ROOT, blocks
 from tests.full_record import FULL
 

@@ -22,7 +22,7 @@ from profiler.record.record_model import (
     Report,
     json_schema,
 )
-from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
+from profiler.record.report_text_and_emf import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.schedules.schedule_model import DEFAULT_GRACE_MINUTES
 from profiler.settings import DEFAULT_EMF_METRICS, settings_help
 from profiler.sizing.prices import PRICE_TABLE_DATE

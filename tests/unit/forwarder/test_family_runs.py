@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND, format_ms, parse_ns
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.ended_run import EndedRun, FamilyComparison, UnusualMeasure
 from profiler.forwarder.family_runs import (
     _MEASURES,
@@ -27,7 +27,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError
 from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.record.family import Family, UsualDuration, family_of_reports
+from profiler.record.family_statistics import Family, UsualDuration, family_of_reports
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
     NO_READINGS,

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from profiler.aws_account.replay import build_subscription_event
 from profiler.core.timestamps import NS_PER_SECOND, format_datetime, parse_datetime
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.family_runs import FamilyContainer, FamilyPeaksCache, FamilyRunReader
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import InProgressError, NoticeError, SearchClusterError
 from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
-from profiler.record.family import HighestPeak
+from profiler.record.family_statistics import HighestPeak
 from profiler.record.notice_model import NoticeEvidence, encode_notice_line
 from profiler.record.record_model import (
     NO_READINGS,

@@ -16,7 +16,7 @@ from profiler.core.completeness import Completeness
 from profiler.core.index_names import IndexNames, IndexPeriod
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.document_fields import event_fields, without_empty_values
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.indexed_report import find_indexed_report
@@ -37,7 +37,7 @@ from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver_documents
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.batch_job import NO_JOB, BatchJob
-from profiler.record.event_end import end_of_event, end_of_other
+from profiler.record.ecs_event_outcome import end_of_event, end_of_other
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.stop_causes import outcome_of

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from profiler.core.timestamps import parse_ns
-from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, InProgressError
+from profiler.forwarder.report_finder import ReportLine
 from profiler.forwarder.run_export import EndedRunExporter, exported_run
 from profiler.forwarder.search_cluster.document_delivery import FailedItem
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter

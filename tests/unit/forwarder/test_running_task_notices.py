@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.replay import build_subscription_event
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
 from profiler.forwarder.notifications.notification import Notification

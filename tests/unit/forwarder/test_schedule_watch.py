@@ -10,14 +10,14 @@ import pytest
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
+from profiler.aws_account.eventbridge_calls import FoundSchedules
 from profiler.aws_account.missed_reasons import MissedReasonFinder
-from profiler.aws_account.schedule_reader import FoundSchedules
 from profiler.core.timestamps import format_ms
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, NoticeError, ReadError
 from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
-from profiler.record.family import UsualDuration
+from profiler.record.family_statistics import UsualDuration
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.remembered_tasks import EndedScheduleMemory, RuleMemory, TaskMemory

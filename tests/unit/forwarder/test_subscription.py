@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.forwarder import subscription
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, PayloadError
 from profiler.forwarder.line_kinds import InvalidReport, decode_report_line

@@ -5,8 +5,8 @@ The events have the shape of real ones.
 
 import pytest
 
-from profiler.forwarder.batch_report import identify_containers
-from profiler.record.event_end import end_of_event
+from profiler.forwarder.report_finder import identify_containers
+from profiler.record.ecs_event_outcome import end_of_event
 from profiler.record.run_outcome import EndStatus
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, parse_stopped_task

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry_rules import RetryRefusedError
 from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.notifications.slack_messages import ended_task_message
+from profiler.forwarder.report_finder import ReportLine
 from profiler.forwarder.task_retry import choose_larger_memory, should_retry
-from profiler.record.family import NeedAtSize
+from profiler.record.family_statistics import NeedAtSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.cases import each_case
 from tests.counting_search import CountingSearch

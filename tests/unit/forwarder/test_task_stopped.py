@@ -16,8 +16,7 @@ from msgspec.structs import asdict
 
 from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder import invocation
-from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
-from profiler.forwarder.documents import Document, ReportDocument
+from profiler.forwarder.document_updates import Document, ReportDocument
 from profiler.forwarder.ended_run import (
     EndedRun,
     EndedTask,
@@ -36,6 +35,7 @@ from profiler.forwarder.merged_run import merge_report_and_event, runs_of_witnes
 from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
+from profiler.forwarder.report_finder import ReportFinder, ReportLine, TaskContainers
 from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim, seen_report
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem

@@ -18,7 +18,7 @@ from profiler.local_run.live_view import (
 )
 from profiler.local_run.terminal_rows import GREEN, RED, YELLOW, BottomRows, Row
 from profiler.readers.container_sample import ResourceLimits
-from profiler.record.family import UsualDuration
+from profiler.record.family_statistics import UsualDuration
 from tests.fakes import START_NS, process, sample, seconds
 from tests.shown_runs import stuck_notice
 

@@ -9,16 +9,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.memory_evidence import (
+from profiler.aggregation.memory_peak import (
     MemoryPeak,
     choose_memory_peak,
     mark_bytes_perhaps_of_files,
 )
-from profiler.aggregation.memory_evidence import evidence_from as memory_observed
+from profiler.aggregation.memory_peak import evidence_from as memory_observed
 from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, TreeBlocks, TreeCpu
+from profiler.aggregation.record_parts import build_sampling
 from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import build_sampling
 from profiler.core.background_call import BackgroundCall, NoCall
 from profiler.core.timestamps import format_ms
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
@@ -36,7 +36,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
-from profiler.record.family import HighestPeak
+from profiler.record.family_statistics import HighestPeak
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import (
     UNKNOWN_SIZE,

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.memory_evidence import MemoryPeak
+from profiler.aggregation.memory_peak import MemoryPeak
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.command_reader import UnreadMemory
 from profiler.local_run.memory_doubts import MemoryDoubts, memory_doubts

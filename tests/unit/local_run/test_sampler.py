@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_tree_usage import GroupPeak
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import step_means
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.record_parts import RecordPart
 from profiler.core.timestamps import format_ms, parse_ns
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample

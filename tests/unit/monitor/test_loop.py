@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.record_parts import RecordPart
 from profiler.collectors.stacks.stack_collector import StackCollector
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.timestamps import format_ms

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.aggregation.run_evidence import NOTHING_SEEN, KillEvidence
+from profiler.aggregation.record_evidence import NOTHING_SEEN, KillEvidence
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import TimeWeightedStatistics
-from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collectors
 from profiler.core.deadline_writer import Output
 from profiler.core.timestamps import format_ms

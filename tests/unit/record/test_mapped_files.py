@@ -12,7 +12,7 @@ from profiler.record.fact_list import (
     comparable_records,
     usual_number,
 )
-from profiler.record.family import FamilyRun, HighestPeak, family_of_reports
+from profiler.record.family_statistics import FamilyRun, HighestPeak, family_of_reports
 from profiler.record.mapped_files import (
     mapped_files_text,
     means_same_memory,

@@ -6,7 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 from profiler.record.fact_list import NUMBERS
 from profiler.record.metric_catalogue import METRICS
-from profiler.record.run_view import OPTIONAL_PARTS, RunView
+from profiler.record.record_paths import OPTIONAL_PARTS, RunView
 
 
 def type_of(kind: type, name: str) -> Any:

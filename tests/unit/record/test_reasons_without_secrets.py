@@ -3,8 +3,8 @@
 import pytest
 
 from profiler.core.json_fields import Json
-from profiler.record.batch_detail import parse_job
-from profiler.record.job_end import failed_child
+from profiler.record.batch_job_model import parse_job
+from profiler.record.job_outcome import failed_child
 from profiler.record.stopped_task import parse_stopped_task
 from tests.fake_batch import FakeBatch
 from tests.values import present

@@ -4,7 +4,12 @@ import pytest
 
 from profiler.cli.recommended_months import basis_sentences
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
-from profiler.record.family import MonthBasis, MonthlyTasks, estimated_month, measured_month
+from profiler.record.family_statistics import (
+    MonthBasis,
+    MonthlyTasks,
+    estimated_month,
+    measured_month,
+)
 from profiler.record.record_model import Report
 from profiler.sizing.evidence import Evidence, FamilyRunCollector
 from tests.cases import each_case

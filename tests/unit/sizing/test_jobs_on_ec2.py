@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from profiler.record import task_needs
-from profiler.record.event_end import judge_candidates
+from profiler.record.ecs_event_outcome import judge_candidates
 from profiler.record.record_model import NOTHING_VISIBLE, UNKNOWN_COST, Gpu, Record, Report, Visible
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task

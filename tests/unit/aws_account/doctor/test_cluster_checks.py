@@ -21,7 +21,7 @@ from profiler.aws_account.doctor.cluster_checks import (
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.report_paths import ReportPathReader
+from profiler.aws_account.report_prerequisites import ReportPathReader
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.line_trust import AccountTrust

@@ -21,7 +21,7 @@ from profiler.aws_account.proof.proof_checks import (
     with_remedies,
 )
 from profiler.aws_account.proof.task_plan import TaskPlace, TasksPlan
-from profiler.aws_account.report_paths import LogGroupState
+from profiler.aws_account.report_prerequisites import LogGroupState
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import format_datetime
 from profiler.record.record_model import (

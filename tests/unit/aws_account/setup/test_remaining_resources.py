@@ -12,7 +12,7 @@ from profiler.aws_account.setup.remaining_resources import (
     read_other_users,
     remaining_resource_lines,
 )
-from profiler.core.command_lines import repeated_option
+from profiler.core.commands_to_copy import repeated_option
 from tests.fake_cloudformation import STACK_ID, FakeCloudFormation
 
 CODE = {"CodeBucket": "code", "CodeKey": "task-profiler/forwarder-0.1.0-0123456789abcdef.zip"}

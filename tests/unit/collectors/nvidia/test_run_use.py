@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from profiler.aggregation.statistics import UseWindow
-from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample
-from profiler.collectors.nvidia.gpu_timeline import GpuTimeline
-from profiler.collectors.nvidia.run_gpu import GpuInRun
+from profiler.collectors.nvidia.gpu_aggregates import GpuPeriod, GpuRun, TimedSample
+from profiler.collectors.nvidia.gpu_record_entry import GpuInRun
+from profiler.collectors.nvidia.recent_gpu_samples import GpuTimeline
 from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuLimits, GpuSample, parse_limits
 from profiler.core.timestamps import NS_PER_SECOND

@@ -13,7 +13,7 @@ from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.reading_turns import SkippedReading
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
-from profiler.readers.linux.waits import BlockedThread, Wait
+from profiler.readers.linux.wait_types import BlockedThread, Wait
 from profiler.record.record_model import Series
 from tests.cases import each_case
 from tests.fakes import START_NS, sample, seconds

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.record_parts import RecordPart
 from profiler.collectors.collector import Collectors
 from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of, visible_devices
 from profiler.readers.ecs.task_metadata import ContainerMetadata

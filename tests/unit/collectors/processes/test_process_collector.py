@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aggregation.run_evidence import RunEvidence
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.record_evidence import RunEvidence
+from profiler.aggregation.record_parts import RecordPart
 from profiler.collectors.collector import add_collected
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms

@@ -10,8 +10,8 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.event_details import ended_run_detail, job_notice_detail
 from profiler.forwarder.notifications.slack_messages import slack_message_of
 from profiler.forwarder.run_links import log_stream_url
-from profiler.record.batch_detail import parse_job
 from profiler.record.batch_job import BatchJob
+from profiler.record.batch_job_model import parse_job
 from profiler.record.record_model import Recommendation, TaskSize
 from tests.batch_jobs import CLUSTER, end_without_attempt, job_id
 from tests.ended_runs import NOTICE, in_task, recorded

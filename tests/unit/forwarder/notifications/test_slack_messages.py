@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.core.command_lines import command_line
+from profiler.core.commands_to_copy import command_line
 from profiler.forwarder.ended_run import EndedRun, FamilyComparison, UnusualMeasure
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.embedded_texts import embeddable_text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from tests.delivered_documents import of_event, of_report
 from tests.fake_search import FakeSearchCluster

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.aws_signature import NO_SERVERLESS
-from profiler.forwarder.documents import Document
+from profiler.forwarder.document_updates import Document
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.forwarder.documents import may_leave_out_field
+from profiler.forwarder.document_updates import may_leave_out_field
 from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.search_cluster import document_delivery

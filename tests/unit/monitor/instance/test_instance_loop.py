@@ -10,7 +10,7 @@ from unittest.mock import Mock, patch
 import pytest
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.record_parts import RecordPart
 from profiler.collectors.processes.discovery import ProcessDiscovery
 from profiler.collectors.processes.process_collector import ProcessCollector
 from profiler.monitor.loop import MonitoredTask

@@ -32,6 +32,7 @@ from profiler.readers.linux.sockets import (
     parse_peer_inode,
     parse_stream_state,
 )
+from profiler.readers.linux.wait_types import BlockedThread, Wait
 from profiler.readers.linux.waited_target import (
     SystemCall,
     WaitResolver,
@@ -41,7 +42,6 @@ from profiler.readers.linux.waited_target import (
     select_descriptors,
     waiting_calls_of_machine,
 )
-from profiler.readers.linux.waits import BlockedThread, Wait
 from tests.fakes import seconds
 from tests.values import present
 

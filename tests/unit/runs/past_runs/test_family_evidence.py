@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.family_statistics import UsualDuration
 from profiler.record.record_model import Cost, TaskSize, encode
 from profiler.record.stop_causes import EventEnd
 from profiler.runs.past_runs.family_evidence import (

@@ -1,0 +1,341 @@
+"""The present waits of all threads of a run, look by look, and the work that each held back."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from profiler.aggregation.thread_wait import MAX_LITTLE_NS, MIN_WORK_NS, ThreadWait
+from profiler.aggregation.wait_attribution import LookDivision
+from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
+from profiler.readers.linux.wait_types import BlockedThread
+
+# Their work counts for whoever waits for them. That of the other threads of a process does not: of
+# those that wait for a lock, most wait for a task, and who works weighs for itself.
+_WITH_WORK = "children"
+
+
+class ChangedWaits(Struct, frozen=True):
+    """What a look changed: the waits that begin with it, those that are over, and those of which
+    all is known now. ``repeated`` are those of which the thread's next look says more,
+    ``earliest_begin`` is the first look of which all this says more.
+    """
+
+    begun: list[ThreadWait] = field(default_factory=list)
+    over: list[ThreadWait] = field(default_factory=list)
+    known: list[ThreadWait] = field(default_factory=list)
+    repeated: list[ThreadWait] = field(default_factory=list)
+
+    @property
+    def earliest_begin(self) -> int | None:
+        changed = [*self.over, *self.known, *self.repeated]
+        return min([wait.begun for wait in changed], default=None)
+
+
+class _FollowedThread(Struct, eq=False):
+    """One thread: how many looks its last growth covers; its present wait, its last one in which it
+    was blocked, which may be the present one, and the one before that if it is not known yet what
+    followed it.
+    """
+
+    process: int
+    steps: int = 1
+    run_ns: int = 0
+    slices: bytes = b"0"
+    present: ThreadWait | None = None
+    last: ThreadWait | None = None
+    earlier: ThreadWait | None = None
+
+
+class ThreadWaits:
+    """Follows the threads of a run; memory grows with their number only."""
+
+    def __init__(self) -> None:
+        self._threads: dict[int, _FollowedThread] = {}
+        self._processes: Mapping[int, ProcessSeen] = {}
+        self._cpu_ns: Counter[int] = Counter()  # of each process's threads that were read
+        self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
+        self._for_timers: set[int] = set()  # processes whose loops waited so last
+        self.children: Mapping[int, Collection[int]] = {}
+        self.number = 0
+
+    def add_look(self, look: ThreadsLook) -> ChangedWaits:
+        """Add a look; returns what it changed."""
+        self.number += 1
+        change = ChangedWaits()
+        if look.processes is not self._processes:
+            self._follow_processes(look.processes)
+        ran = self._note_growth(look, change)
+        for thread_id in look.ended:
+            thread = self._threads.pop(thread_id, None)
+            if thread is not None:
+                self._end_thread(thread, change)
+        for seen in look.seen:
+            self._add_seen(seen, change)
+        if look.sees_calls:
+            for thread_id, thread in ran.items():
+                if thread.present is None and thread_id in self._threads:
+                    self._add_unasked(thread_id, thread, change)
+        self._note_enders(change)
+        return change
+
+    def _note_enders(self, change: ChangedWaits) -> None:
+        """Note which waits for somebody to come were over with waits for other threads, or one look
+        before: who was woken may have waited for a CPU.
+        """
+        before = self._comers
+        comers: dict[int, list[ThreadWait]] = {}
+        pools: list[ThreadWait] = []
+        for wait in change.over:
+            if wait.blocked is None:
+                continue
+            if wait.blocked.may_be_idle:
+                comers.setdefault(wait.process, []).append(wait)
+            elif wait.blocked.waits_for_any_thread:
+                pools.append(wait)
+        if comers or before:
+            for wait in pools:
+                wait.enders = (*comers.get(wait.process, ()), *before.get(wait.process, ()))
+        self._comers = comers
+
+    def _note_growth(
+        self, look: ThreadsLook, change: ChangedWaits
+    ) -> Mapping[int, _FollowedThread]:
+        """End the waits of the threads that ran; returns these."""
+        ran: dict[int, _FollowedThread] = {}
+        for grown in look.growth or ():
+            thread = self._threads.get(grown.thread)
+            if thread is None:
+                thread = self._threads[grown.thread] = _FollowedThread(grown.process)
+            thread.steps = grown.steps
+            thread.run_ns += grown.run_ns
+            thread.slices = grown.slices
+            self._cpu_ns[grown.process] += grown.run_ns
+            ran[grown.thread] = thread
+        for thread in ran.values():
+            if thread.present is not None and not thread.present.is_unasked:
+                self._end_present_wait(thread, change)
+        return ran
+
+    def end_all(self) -> ChangedWaits:
+        """All threads have ended, as those of a container that is restarted."""
+        self.number += 1
+        change = ChangedWaits()
+        for thread in self._threads.values():
+            self._end_thread(thread, change)
+        self._threads.clear()
+        return change
+
+    def held_back_ns(self) -> Mapping[int, float]:
+        """The work that the present wait of each thread holds back, by what is known now."""
+        present = [thread.present for thread in self._threads.values()]
+        waits = [wait for wait in present if wait is not None]
+        return LookDivision(waits, self.children).held_back_ns()
+
+    def _follow_processes(self, processes: Mapping[int, ProcessSeen]) -> None:
+        self._processes = processes
+        children: dict[int, list[int]] = {}
+        for pid, process in processes.items():
+            children.setdefault(process.parent, []).append(pid)
+        self.children = children
+        for pid in self._cpu_ns.keys() - processes.keys():
+            del self._cpu_ns[pid]
+            self._for_timers.discard(pid)
+
+    def _add_unasked(self, thread_id: int, thread: _FollowedThread, change: ChangedWaits) -> None:
+        """Add that a thread has run, and nobody asked what it does now."""
+        thread.present = ThreadWait(
+            thread=thread_id,
+            process=thread.process,
+            blocked=None,
+            begun=self.number,
+            is_unasked=True,
+            is_known=True,
+        )
+        change.begun.append(thread.present)
+
+    def _add_seen(self, seen: ThreadSeen, change: ChangedWaits) -> None:
+        """Add what a thread does now."""
+        thread = self._threads.get(seen.thread)
+        is_first = thread is None
+        if thread is None:
+            thread = self._threads[seen.thread] = _FollowedThread(seen.process)
+        present = thread.present
+        if present is not None and present.is_unasked:
+            self._end_present_wait(thread, change)
+            present = None
+        if present is not None:
+            if _shows_same_wait(present.blocked, seen.blocked):
+                return
+            if seen.is_correction:
+                present.blocked = seen.blocked
+                change.repeated.append(present)
+                return
+            self._end_present_wait(thread, change)
+        wait = ThreadWait(
+            thread=seen.thread,
+            process=seen.process,
+            blocked=seen.blocked,
+            begun=self.number,
+            run_ns=thread.run_ns,
+            slices=thread.slices,
+            before_ns=thread.run_ns,
+            is_first=is_first or (thread.last is None and present is None),
+        )
+        thread.present = wait
+        change.begun.append(wait)
+        before = thread.last
+        if before is not None:
+            _note_end(before, thread, seen, change)
+        if seen.blocked is None:
+            return
+        if seen.blocked.helpers == _WITH_WORK:
+            wait.helpers_ns = self._helpers_cpu_ns(wait)
+        thread.last = wait
+        if before is not None:
+            _add_work_between_waits(before, wait, thread, change)
+            self._note_timer(before)
+        wait.was_for_timer = wait.process in self._for_timers
+
+    def _note_timer(self, before: ThreadWait) -> None:
+        """Note of a loop's wait whether it was for a timer: so is the last one, as nothing follows
+        it.
+        """
+        is_loops = before.blocked is not None and before.blocked.may_go_on
+        if is_loops and before.is_known and before.is_decided_at_end:
+            if before.was_ended_by_timer:
+                self._for_timers.add(before.process)
+            elif not before.is_end_unclear:
+                self._for_timers.discard(before.process)
+
+    def _end_present_wait(self, thread: _FollowedThread, change: ChangedWaits) -> None:
+        """The thread has run, or does something else."""
+        wait = thread.present
+        if wait is None:
+            return
+        thread.present = None
+        wait.over = self.number
+        wait.over_since = max(self.number - thread.steps + 1, wait.begun)
+        change.over.append(wait)
+        if wait.blocked is None:
+            wait.is_known = True
+            change.known.append(wait)
+            return
+        if wait.blocked.helpers == _WITH_WORK:
+            wait.helped_ns = max(self._helpers_cpu_ns(wait) - wait.helpers_ns, 0)
+        if thread.earlier is not None:
+            earlier = thread.earlier
+            _note_what_followed(earlier, earlier.work_until(wait) + wait.helped_ns, change)
+            thread.earlier = None
+
+    def _end_thread(self, thread: _FollowedThread, change: ChangedWaits) -> None:
+        """The thread has ended."""
+        self._end_present_wait(thread, change)
+        last = thread.last
+        if last is not None:
+            # One that dies as its process does may be seen to run before it has ended.
+            has_run = thread.run_ns > last.run_ns
+            last.was_cut = last.over is not None and (last.over >= self.number - 1 or not has_run)
+            last.after_ns = thread.run_ns - last.run_ns
+            last.is_last = True
+            _note_earlier_known(last, change)
+
+    def _helpers_cpu_ns(self, wait: ThreadWait) -> int:
+        """The CPU time so far of the children for which a thread waits, and of theirs."""
+        process = self._processes.get(wait.process)
+        total_ns = 0 if process is None else process.children_cpu_ns
+        pending = list(self.children.get(wait.process, ()))
+        while pending:
+            pid = pending.pop()
+            total_ns += self._cpu_ns[pid] + self._processes[pid].children_cpu_ns
+            pending.extend(self.children.get(pid, ()))
+        return total_ns
+
+
+def _shows_same_wait(before: BlockedThread | None, now: BlockedThread | None) -> bool:
+    """Whether a thread that has not run says the same: its timeout, which may be one of the wall
+    clock, is measured anew.
+    """
+    if before is None or now is None:
+        return before is now
+    if before == now:
+        return True
+    return before == replace(now, until_ns=before.until_ns, until_within_ns=before.until_within_ns)
+
+
+def _note_end(
+    before: ThreadWait, thread: _FollowedThread, seen: ThreadSeen, change: ChangedWaits
+) -> None:
+    """What a thread shows of how its wait before ended."""
+    # Who waits again without a run was asked twice in the same wait.
+    if seen.was_woken and (seen.blocked is None or thread.run_ns > before.run_ns):
+        before.was_woken = True
+        change.repeated.append(before)
+    if seen.timed_out is not False:
+        before.timed_out = seen.timed_out
+        change.repeated.append(before)
+    if seen.came and not before.came:  # else it was seen between both waits
+        before.came = seen.came
+        change.repeated.append(before)
+
+
+def _add_work_between_waits(
+    before: ThreadWait, wait: ThreadWait, thread: _FollowedThread, change: ChangedWaits
+) -> None:
+    """Add the work between two waits of a thread to both."""
+    wait.had_come = before.came is not None and any(before.came)
+    work_ns = before.work_until(wait)
+    wait.before_ns = work_ns + before.helped_ns
+    if not wait.before_ns:  # the state has changed without a run
+        wait.before_ns = before.before_ns
+    if thread.earlier is not None:
+        earlier = thread.earlier
+        _note_what_followed(earlier, earlier.work_until(before) + before.helped_ns, change)
+        thread.earlier = None
+    has_come = not before.came or any(came is not False for came in before.came)
+    if _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
+        if has_come:
+            before.repeat_after_work(wait)
+        else:
+            before.repeat_without_work(wait)
+    elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
+        thread.earlier = before
+    else:
+        _note_what_followed(before, work_ns + wait.helped_ns, change)
+
+
+def _does_wait_go_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool:
+    """Whether the thread goes on waiting for the same after less work than this, as clients do that
+    let a signal end their waits, and loops with timers.
+    """
+    blocked, now = before.blocked, wait.blocked
+    if blocked is None or now is None or not blocked.may_go_on:
+        return False
+    if wait.run_ns - before.run_ns >= most_ns:
+        return False
+    return _shows_same_wait(blocked, _with_connections_of(blocked, now))
+
+
+def _with_connections_of(before: BlockedThread, now: BlockedThread) -> BlockedThread:
+    """The wait as if nothing had come on its connections, or been sent, since the other one."""
+    if [each.stream for each in before.connections] != [each.stream for each in now.connections]:
+        return now
+    return replace(now, connections=before.connections, may_be_idle=before.may_be_idle)
+
+
+def _note_what_followed(wait: ThreadWait, after_ns: int, change: ChangedWaits) -> None:
+    """What followed a wait: the thread's run, and the work of others in its next wait."""
+    if wait.is_known:
+        return
+    wait.after_ns = after_ns
+    _note_earlier_known(wait, change)
+
+
+def _note_earlier_known(wait: ThreadWait, change: ChangedWaits) -> None:
+    """What followed a wait is known, and so what followed those before for the same answer."""
+    wait.is_known = True
+    change.known.append(wait)
+    for poll in () if wait.repeated is None else wait.repeated.before:
+        poll.is_known = True
+        change.known.append(poll)

@@ -1,0 +1,432 @@
+"""The only place that decides what a record says, from the evidence of all sources."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.memory_peak import MemoryEvidence, MemoryPeak, choose_memory_peak
+from profiler.aggregation.out_of_memory import (
+    OutOfMemoryVerdict,
+    judge_out_of_memory,
+    may_have_missed_kill,
+)
+from profiler.aggregation.record_evidence import (
+    NOTHING_SEEN,
+    CpuEvidence,
+    KillEvidence,
+    ProcessActivity,
+    ProcessReadings,
+    RunEvidence,
+)
+from profiler.aggregation.record_parts import (
+    RecordPart,
+    container_limits,
+    processes_within_total,
+    unmeasured_record,
+    unseen_bound_mb,
+    with_cpu_covered,
+    with_cpu_demand,
+    with_idle_parts,
+    with_peak,
+)
+from profiler.aggregation.run_end import RunEnd
+from profiler.core.optional_math import known_values, max_known, rounded, sum_of_both
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.activity_model import NO_BREAKDOWN
+from profiler.record.measured import Number
+from profiler.record.record_model import (
+    ABSENT_PARTS,
+    NO_INTERVAL,
+    NOT_SAMPLED,
+    AverageAndMaximum,
+    Interval,
+    MemoryKills,
+    Metrics,
+    Process,
+    Record,
+    Sampling,
+    with_warnings,
+)
+from profiler.record.task_needs import measured_vcpu_limit
+from profiler.record.units import CPU_SECONDS_DIGITS, format_memory
+
+if TYPE_CHECKING:
+    from profiler.readers.container_sample import ResourceLimits
+    from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+    from profiler.readers.linux.host import Host
+
+_PERCENT_DIGITS = 1
+# The kernel chooses the largest process of a group, by all that it maps, as its mark counts.
+_LEAST_VICTIM_SHARE = 0.5
+_PEAK_IS_UNSEEN = (
+    "The memory peak may have been {}: the control group's mark has so much beside the page cache "
+    "that was seen, so memory or page cache was larger between two samples."
+)
+_CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
+_MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
+_COLUMNS = ("vcpu_used", "memory_used_mb")
+# The metrics that come from the task's and the container's facts, not from a source.
+_OF_THE_RUN = (
+    *("vcpu_size", "memory_size_mb", "vcpu_share"),
+    *("duration_ms", "billed_duration_ms", "init_duration_ms"),
+    *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
+)
+
+_T = TypeVar("_T", Metrics, Interval)
+
+
+class RecordDraft:
+    """Collects the evidence of a run and decides what its record says.
+
+    ======================  =====================================================================
+    value                   which evidence wins, and why
+    ======================  =====================================================================
+    memory peak             :func:`choose_memory_peak`: exact marks of the kernel before samples
+    CPU time                the kernel's total of ended processes; else the largest total, because
+                            all count from the start of the container to their last reading
+    share of the run read   up to the last reading of the chosen CPU time; 0 if it is partial
+    distributions, series   the processes' if they were read twice as often as the task stats
+                            changed (CPU: if both agree), else the stats'
+    threads, usage peak,    the largest: each is a lower bound
+    huge pages
+    out of memory           :func:`judge_out_of_memory`, once, with the kills of all sources: a kill
+                            that any source counted is decisive, and so is a count that did not
+                            rise, whatever exit code and memory suggest
+    processes               their rows, which together have the chosen CPU time, each with at most
+                            the chosen peak
+    devices, tags           their collector's: no other has a value of them
+    ======================  =====================================================================
+
+    ``run`` is the record without measurements: identity, sizes, times, sampling, monitor. ``end``
+    has the times corrected for changes of the clock. ``sees_all_exits``: the profiler is the parent
+    of all processes, so no kill of a child is missed.
+    """
+
+    def __init__(
+        self,
+        run: Record,
+        end: RunEnd,
+        sizes: "ResourceLimits",
+        *,
+        sees_all_exits: bool = False,
+    ) -> None:
+        self.run = run
+        self._end = end
+        self.sizes = sizes
+        self._sees_all_exits = sees_all_exits
+        self._own: list[RunEvidence] = []
+        self._parts: list[RecordPart] = []
+
+    @classmethod
+    def draft_of_container(
+        cls,
+        container: "ContainerMetadata",
+        task: "TaskMetadata",
+        end: RunEnd,
+        host: "Host",
+        stats_bytes: int | None = None,
+    ) -> "RecordDraft":
+        """The draft of a container's run: identity, sizes, times, and a kill that ECS knows of.
+
+        ``stats_bytes`` is the memory limit of the task stats, if the metadata have none.
+        """
+        sizes = container_limits(container, task, host, stats_bytes)
+        draft = cls(unmeasured_record(container, task, end, host, sizes), end, sizes)
+        if container.was_out_of_memory:
+            draft.add_evidence(RunEvidence(kills=KillEvidence(own_count=1)))
+        if container.excludes_memory_kill:
+            draft.add_evidence(RunEvidence(kills=KillEvidence(excludes_kill_at_end=True)))
+        return draft
+
+    def add_evidence(self, evidence: RunEvidence) -> None:
+        """Add what the program itself measured."""
+        self._own.append(evidence)
+
+    def add_part(self, part: RecordPart) -> None:
+        """Add what a collector measured."""
+        self._parts.append(part)
+
+    def build_record(self) -> Record:
+        """The record by all evidence; without that of collectors if there is a defect in it."""
+        try:
+            return self._assemble_record(self._parts)
+        except Exception as error:  # noqa: BLE001  the rest of the record is worth more
+            others = []
+            for part in self._parts:
+                if part.evidence is not NOTHING_SEEN:
+                    part = replace(part, evidence=NOTHING_SEEN, source=None)  # noqa: PLW2901
+                others.append(part)
+            return with_warnings(
+                self._assemble_record(others), (left_out_warning(error, "RecordDraft"),)
+            )
+
+    def _assemble_record(self, parts: Sequence[RecordPart]) -> Record:
+        seen = [*self._own, *(part.evidence for part in parts)]
+        record = _with_usage(self.run, seen)
+        for readings in known_values(evidence.processes for evidence in seen):
+            record = _with_process_distributions(record, readings)
+        activities = known_values(evidence.activity for evidence in seen)
+        for activity in activities:
+            record = with_activity(record, activity)
+        peak = choose_memory_peak(_memory_evidence(seen))
+        metrics = with_peak(record.metrics, peak.size_bytes, peak.source, self.sizes)
+        record = replace(record, metrics=metrics)
+        if not self._sees_all_exits:
+            marked_mb = max_known(*(evidence.memory_marked_mb for evidence in seen))
+            record = _with_unseen_peak(record, marked_mb)
+        record = _with_process_rows(record, seen)
+        verdict = self._judge_out_of_memory(record, seen, peak)
+        record = replace(
+            record,
+            likely_out_of_memory=verdict.likely,
+            out_of_memory_evidence=verdict.evidence,
+            memory_kills=_own_kills(seen),
+        )
+        for evidence in self._own:
+            record = _with_lower_bound_warnings(record, evidence)
+        record = with_parts(record, parts)
+        for activity in activities:
+            record = with_idle_parts(record, activity)
+        return record
+
+    def _judge_out_of_memory(
+        self, record: Record, seen: Sequence[RunEvidence], peak: MemoryPeak
+    ) -> OutOfMemoryVerdict:
+        """Whether the kernel killed one of the run's processes, by the kills and the memory."""
+        kills = [evidence.kills for evidence in seen]
+        counted = _most_own_kills(kills)
+        # A kill in a shared group explains a failure of a run that held much of its memory; else,
+        # and after a success, the victim is unknown.
+        if not counted and any(item.shared_count for item in kills):
+            least_bytes = _LEAST_VICTIM_SHARE * (self.sizes.memory_bytes or 0)
+            marked_bytes = max(item.marked_bytes for item in kills)
+            most_bytes = max(peak.size_bytes or least_bytes, marked_bytes)
+            if self._end.exit_code == 0 or most_bytes < least_bytes:
+                return OutOfMemoryVerdict()
+            return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
+        may_have_missed = False
+        if not self._sees_all_exits:
+            may_have_missed = may_have_missed_kill(record) or any(
+                item.may_have_missed for item in kills
+            )
+        return judge_out_of_memory(
+            self._end,
+            memory_max_bytes=_memory_charged_to_limit_bytes(seen, peak),
+            memory_size_bytes=self.sizes.memory_bytes,
+            peak_source=peak.source,
+            limit_hits=max_known(*(evidence.limit_hits for evidence in seen)),
+            memory_kills=counted,
+            excludes_kill_at_end=any(item.excludes_kill_at_end for item in kills),
+            may_have_missed_a_kill=may_have_missed,
+        )
+
+
+def choose_cpu_evidence(evidence: Iterable[CpuEvidence]) -> CpuEvidence | None:
+    """The CPU time: an exact total, else the largest one; of equal ones the later reading."""
+    chosen: CpuEvidence | None = None
+    for item in evidence:
+        if item.is_exact:
+            return item
+        if chosen is None or item.cpu_seconds > chosen.cpu_seconds:
+            chosen = item
+        elif item.cpu_seconds == chosen.cpu_seconds:
+            chosen = replace(chosen, until_ns=max_known(chosen.until_ns, item.until_ns))
+    return chosen
+
+
+def left_out_warning(error: Exception, where: str) -> str:
+    """The warning about a defect of the profiler, which cost a part of the values."""
+    name = f"{type(error).__name__} in {where}"
+    return f"Values are left out because of an error in the profiler ({name})."
+
+
+def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
+    """Return the record with the devices, sources and warnings of all collectors."""
+    for part in parts:
+        record = replace(record, **part.values)
+        if part.source is not None and record.sampling is not NOT_SAMPLED:
+            sources = (*record.sampling.sources, part.source)
+            record = replace(record, sampling=replace(record.sampling, sources=sources))
+        monitor = record.monitor
+        if part.reader_cpu_ns:
+            reader_seconds = part.reader_cpu_ns / NS_PER_SECOND
+            cpu_seconds = rounded(sum_of_both(monitor.cpu_seconds, reader_seconds), 3)
+            record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
+        record = _with_lower_bound_warnings(record, part.evidence)
+        record = with_warnings(record, part.warnings)
+    return record
+
+
+def with_activity(record: Record, activity: ProcessActivity) -> Record:
+    """Return the record with the division of its time, and with the waits for a CPU."""
+    record = replace(record, time_breakdown=activity.breakdown)
+    if activity.breakdown is NO_BREAKDOWN or activity.cpu_wait_ns is None:
+        return record
+    wait_ns = activity.cpu_wait_ns
+    wanted_ns = max(wait_ns + activity.cpu_ns, 1)
+    metrics = replace(
+        record.metrics,
+        cpu_wait_seconds=round(wait_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+        cpu_wait_percent=round(100 * wait_ns / wanted_ns, _PERCENT_DIGITS),
+    )
+    sampling = record.sampling
+    if sampling is not NOT_SAMPLED and activity.cpu_ns:
+        percent = min(100 * activity.read_cpu_ns / activity.cpu_ns, 100.0)
+        sampling = replace(sampling, cpu_wait_covered_percent=round(percent, _PERCENT_DIGITS))
+    return replace(record, metrics=metrics, sampling=sampling)
+
+
+def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
+    """The run with the samples of its first source, and the totals of all."""
+    metrics = run.metrics
+    series = run.series
+    for sampled in known_values(evidence.metrics for evidence in seen):
+        own = {name: getattr(run.metrics, name) for name in _OF_THE_RUN}
+        metrics = replace(sampled, **own)
+    for item in known_values(evidence.demand for evidence in seen):
+        metrics = with_cpu_demand(
+            metrics, item.demand, vcpu_size=item.vcpu_size, max_threads=item.max_threads
+        )
+    for evidence in seen:
+        series = evidence.series or series
+        metrics = replace(
+            metrics,
+            max_pids=max_known(metrics.max_pids, evidence.max_pids),
+            memory_usage_peak_mb=max_known(metrics.memory_usage_peak_mb, evidence.usage_peak_mb),
+            memory_used_bound_mb=max_known(metrics.memory_used_bound_mb, evidence.memory_bound_mb),
+            memory_huge_pages_mb=_with_larger_maximum(
+                metrics.memory_huge_pages_mb, evidence.huge_pages
+            ),
+        )
+    record = replace(run, metrics=metrics, series=series)
+    cpu = choose_cpu_evidence(known_values(evidence.cpu for evidence in seen))
+    if cpu is None:
+        return record
+    record = replace(record, metrics=replace(metrics, cpu_seconds=cpu.cpu_seconds))
+    if cpu.is_partial and record.sampling is not NOT_SAMPLED:
+        return replace(record, sampling=replace(record.sampling, cpu_covered_percent=0.0))
+    return with_cpu_covered(record, cpu.until_ns)
+
+
+def _with_unseen_peak(record: Record, marked_mb: Number | None) -> Record:
+    """The record with a bound, and a warning, where the control group's mark has notably more
+    beside the page cache than all samples.
+    """
+    metrics = record.metrics
+    bound_mb = unseen_bound_mb(metrics, marked_mb)
+    if bound_mb is None:
+        return record
+    larger_mb = max_known(metrics.memory_used_bound_mb, bound_mb)
+    record = replace(record, metrics=replace(metrics, memory_used_bound_mb=larger_mb))
+    return with_warnings(record, (_PEAK_IS_UNSEEN.format(format_memory(bound_mb)),))
+
+
+def _with_larger_maximum(first: AverageAndMaximum, second: AverageAndMaximum) -> AverageAndMaximum:
+    """The one with the larger maximum: both are lower bounds."""
+    return second if (second.max or 0) > (first.max or 0) else first
+
+
+def _with_process_distributions(record: Record, readings: ProcessReadings) -> Record:
+    """Use the distributions and columns of the processes that are better than the stats'."""
+    is_finer = _are_readings_finer(readings, record.sampling)
+    has_cpu = is_finer and readings.agrees_on_cpu
+    names: tuple[str, ...] = ()
+    if has_cpu:
+        names += _CPU_SERIES
+    if is_finer:
+        names += _MEMORY_SERIES
+    metrics = _with_fields_of(record.metrics, readings.metrics, names)
+    if has_cpu and metrics.slowdown_at_vcpu is None:
+        metrics = with_cpu_demand(
+            metrics,
+            readings.demand,
+            vcpu_size=measured_vcpu_limit(record),
+            max_threads=metrics.max_pids,
+        )
+    interval = record.interval
+    if interval is not NO_INTERVAL and readings.interval is not None:
+        of_interval = names
+        if has_cpu:
+            of_interval += ("cpu_seconds",)
+        interval = _with_fields_of(interval, readings.interval, of_interval)
+    sampling = record.sampling
+    if sampling is not NOT_SAMPLED and names:
+        sampling = replace(sampling, samples=readings.samples)
+    series = record.series
+    if readings.series is not None:
+        from profiler.aggregation.time_series import with_columns  # the shortest runs have none
+
+        columns = [name for name in _COLUMNS if name in names]
+        series = with_columns(series, readings.series, [*columns, "cpu_wait"])
+    return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
+
+
+def _are_readings_finer(readings: ProcessReadings, sampling: Sampling) -> bool:
+    """Whether the processes were read at least twice as often as the task stats changed."""
+    if sampling.stats_period_ms is None:
+        return readings.samples > (sampling.samples or 0)
+    return readings.step_ms is not None and 2 * readings.step_ms <= sampling.stats_period_ms
+
+
+def _with_fields_of(target: _T, source: Struct, names: Iterable[str]) -> _T:
+    """Return the target with the named fields of the source that it has and that are not None."""
+    values: dict[str, Any] = {}
+    for name in names:
+        value = getattr(source, name, None)
+        if value not in ABSENT_PARTS:
+            values[name] = value
+    return replace(target, **values)
+
+
+def _memory_evidence(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
+    items: list[MemoryEvidence] = []
+    for evidence in seen:
+        items += evidence.memory
+    return items
+
+
+def _memory_charged_to_limit_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | None:
+    """The memory that counts for the limit: the peak, or all that the stats had."""
+    if peak.size_bytes is None:
+        return None
+    of_statistics = [
+        item.size_bytes for item in _memory_evidence(seen) if item.source == "statistics"
+    ]
+    return max(peak.size_bytes, *of_statistics, 0)
+
+
+def _most_own_kills(kills: Iterable[KillEvidence]) -> int | None:
+    return max_known(*(item.own_count for item in kills))
+
+
+def _own_kills(seen: Iterable[RunEvidence]) -> MemoryKills | None:
+    return next((evidence.kills.own for evidence in seen if evidence.kills.own), None)
+
+
+def _with_process_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
+    """Add the rows of the processes, within the totals, and their part of the series."""
+    for named in known_values(evidence.rows for evidence in seen):
+        processes: tuple[Process, ...] = ()
+        if named.rows:
+            from profiler.record.process_rows import (
+                with_unread_cpu_row,  # the shortest runs have none
+            )
+
+            rows = with_unread_cpu_row(named.rows, record.metrics.cpu_seconds)
+            total_mb = record.metrics.max_memory_used_mb
+            processes = processes_within_total(rows, total_mb, is_one=named.is_one)
+        record = replace(record, processes=processes, series=named.with_commands(record.series))
+    return record
+
+
+def _with_lower_bound_warnings(record: Record, evidence: RunEvidence) -> Record:
+    """Add the warnings of a source: which of its values are lower bounds."""
+    record = with_warnings(record, evidence.warnings)
+    if evidence.activity is None:
+        return record
+    # Runs without activity do not import it.
+    from profiler.aggregation.time_breakdown import wait_warnings
+
+    return with_warnings(record, wait_warnings(record))

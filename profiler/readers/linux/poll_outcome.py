@@ -1,0 +1,95 @@
+"""What ended a poll for a limited time: its timeout, or what came.
+
+The work that followed says when it ended. Connections say of this moment how long ago something
+came last.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from profiler.core.optional_math import first_known
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.wait_types import BlockedThread
+
+# The kernel counts how long ago something came in ticks of up to 10 ms, and a timeout may be late.
+_SLACK_NS = 12 * NS_PER_MS
+# A timeout that is known as well as this is that of the moment at which the work began, though
+# something may have come then, too.
+_MAX_UNKNOWN_NS = 100 * NS_PER_MS
+
+
+class ConnectionArrival(Struct, frozen=True, gc=False):
+    """What has come on one connection since a wait was seen first: in how many segments, and how
+    long ago the last one. ``came`` is None where this is not known. ``is_closed``: the kernel knew
+    the connection then, and does not any more.
+    """
+
+    came: bool | None
+    segments: int | None = None
+    before_ns: int = 0
+    is_closed: bool = False
+
+
+class WorkBeginBounds(Struct, frozen=True, gc=False):
+    """Within which time the work after a poll has begun; ``is_known``: the thread still works, so
+    that both ends are the same moment. ``worked_ns`` is the CPU time since: other polls, before
+    which the thread waited for a CPU, may have followed with little work.
+    """
+
+    first_ns: int
+    last_ns: int
+    is_known: bool
+    worked_ns: int
+
+
+def did_timeout_end_poll(
+    blocked: BlockedThread,
+    arrivals: Sequence[ConnectionArrival],
+    begin: WorkBeginBounds,
+    now_ns: int,
+) -> bool | None:
+    """Whether its timeout ended the last poll before the work; None if that cannot be told.
+
+    Runtimes such as tokio divide a long timeout: after the one of this poll came another one. A
+    client's timer closes its idle connections.
+    """
+    until_ns = blocked.until_ns
+    if until_ns is None:
+        return None if any(arrival.came for arrival in arrivals) else False
+    if begin.last_ns < until_ns - _SLACK_NS:
+        return False
+    if any(arrival.came is None and not arrival.is_closed for arrival in arrivals):
+        return False
+    if blocked.awaits_answer and any(arrival.is_closed for arrival in arrivals):
+        return False  # the answer, at the end of which the program closed
+    within_ns = first_known(blocked.until_within_ns, _MAX_UNKNOWN_NS)
+    if not any(_may_have_come(arrival, begin, now_ns) for arrival in arrivals):
+        # Of a client that asks again and again, the answer may end one of the next polls.
+        return blocked.until_within_ns is not None or not blocked.awaits_answer
+    was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + _SLACK_NS
+    has_come = any(_has_certainly_come(arrival, begin, now_ns) for arrival in arrivals)
+    return True if was_due and within_ns < _MAX_UNKNOWN_NS and not has_come else None
+
+
+def what_came(
+    arrivals: Sequence[ConnectionArrival], *, timed_out: bool | None
+) -> tuple[bool | None, ...]:
+    """On which connections of a poll something has come; nothing on those that a timer closed."""
+    return tuple(
+        [False if timed_out and arrival.is_closed else arrival.came for arrival in arrivals]
+    )
+
+
+def _may_have_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: int) -> bool:
+    """Whether something may have come on a connection when most of the work began."""
+    last_ns = now_ns - arrival.before_ns
+    if not arrival.came or last_ns < begin.first_ns - _SLACK_NS:
+        return False
+    return arrival.segments != 1 or last_ns <= now_ns - begin.worked_ns + _SLACK_NS
+
+
+def _has_certainly_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: int) -> bool:
+    """Whether something is known to have come when the work began."""
+    came_after_ns = now_ns - arrival.before_ns - begin.last_ns
+    return bool(arrival.came) and abs(came_after_ns) <= _SLACK_NS

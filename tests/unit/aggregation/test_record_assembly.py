@@ -1,0 +1,163 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from profiler.aggregation.memory_peak import EvidenceSource, Exactness, evidence_from
+from profiler.aggregation.record_assembly import RecordDraft, choose_cpu_evidence
+from profiler.aggregation.record_evidence import (
+    NOTHING_SEEN,
+    CpuEvidence,
+    KillEvidence,
+    ProcessRows,
+    RunEvidence,
+)
+from profiler.aggregation.record_parts import RecordPart
+from profiler.aggregation.run_end import RunEnd, run_end_of_exit
+from profiler.readers.container_sample import ResourceLimits
+from profiler.record.record_model import (
+    NOT_SAMPLED,
+    AverageAndMaximum,
+    Container,
+    MemoryKills,
+    Metrics,
+    Monitor,
+    Record,
+    Sampling,
+)
+from profiler.record.units import MIB
+from tests.fakes import START_NS, seconds
+
+KILLED = run_end_of_exit(137, START_NS, was_stopped=False)
+
+
+def draft(end: RunEnd, *seen: RunEvidence, **options: Any) -> RecordDraft:
+    run = Record(
+        task_id="t",
+        container=Container(name="batch"),
+        status=end.status,
+        exit_code=end.exit_code,
+        sampling=Sampling(sources=("stats",)),
+        monitor=Monitor(),
+    )
+    drafted = RecordDraft(run, end, ResourceLimits(memory_bytes=100 * MIB), **options)
+    for evidence in seen:
+        drafted.add_evidence(evidence)
+    return drafted
+
+
+@pytest.mark.parametrize(
+    ("own", "expected_seconds", "expected_until"),
+    [
+        ({"cpu_seconds": 5.0, "until_ns": 9}, 6.0, 7),
+        ({"cpu_seconds": 8.0, "until_ns": 9}, 8.0, 9),
+        ({"cpu_seconds": 6.0, "until_ns": 9}, 6.0, 9),
+        ({"cpu_seconds": 6.0}, 6.0, 7),
+        ({"cpu_seconds": 1.0, "is_exact": True}, 1.0, None),
+    ],
+)
+def test_an_exact_cpu_time_counts_or_the_largest_or_the_later_of_equal_ones(
+    own: Mapping[str, Any], expected_seconds: float, expected_until: int | None
+) -> None:
+    statistics = CpuEvidence(cpu_seconds=6.0, until_ns=7)
+    for evidence in ((statistics, CpuEvidence(**own)), (CpuEvidence(**own), statistics)):
+        chosen = choose_cpu_evidence(evidence)
+        assert chosen is not None
+        assert chosen.cpu_seconds == expected_seconds
+        assert chosen.until_ns == expected_until
+
+
+def test_a_kill_that_the_runtime_reported_is_the_evidence_also_at_the_limit() -> None:
+    statistics = RunEvidence(
+        memory=evidence_from("statistics", 99 * MIB), kills=KillEvidence(own_count=1)
+    )
+    processes = RunEvidence(
+        memory=evidence_from("samples", 99 * MIB), kills=KillEvidence(own_count=0)
+    )
+    record = draft(KILLED, statistics, processes).build_record()
+    assert record.likely_out_of_memory is True
+    assert record.out_of_memory_evidence == "kernel-counter"
+
+
+def test_hits_of_the_limit_count_for_the_peak_of_all_sources() -> None:
+    statistics = RunEvidence(memory=evidence_from("statistics", 50 * MIB), limit_hits=1)
+    processes = RunEvidence(memory=evidence_from("samples", 80 * MIB))
+    assert draft(KILLED, statistics).build_record().likely_out_of_memory is None
+    assert draft(KILLED, statistics, processes).build_record().likely_out_of_memory is True
+
+
+@pytest.mark.parametrize(
+    ("source", "cache_mb", "marked_mb", "bound_mb"),
+    [
+        ("statistics", 10, None, 390),
+        ("statistics", 170, None, None),  # no more than a runtime needs for a moment
+        ("statistics", None, None, None),
+        ("statistics", 170, 390, 390),  # page cache that came later
+        ("group mark", 10, 390, None),  # the peak is exact
+    ],
+)
+def test_a_mark_above_all_samples_and_their_page_cache_is_a_bound(
+    source: EvidenceSource, cache_mb: float | None, marked_mb: float | None, bound_mb: float | None
+) -> None:
+    """As of a parent of 200 MB, of which each child is a copy for some milliseconds."""
+    exactness: Exactness = "exact" if source == "group mark" else "at least"
+    metrics = Metrics(
+        memory_usage_peak_mb=400, memory_cache_mb=AverageAndMaximum(avg=cache_mb, max=cache_mb)
+    )
+    memory = evidence_from(source, 205 * MIB, exactness)
+    seen = RunEvidence(metrics=metrics, memory=memory, memory_marked_mb=marked_mb)
+    success = run_end_of_exit(0, START_NS, was_stopped=False)
+    record = draft(success, seen).build_record()
+    assert record.metrics.memory_used_bound_mb == bound_mb
+    expected = ["The memory peak may have been 390 MB"] * (bound_mb is not None)
+    assert [text.partition(":")[0] for text in record.monitor.warnings] == expected
+    assert draft(success, seen, sees_all_exits=True).build_record().monitor.warnings == ()
+
+
+def test_kills_on_the_machine_leave_the_verdict_open_unless_all_exits_are_seen() -> None:
+    success = run_end_of_exit(0, START_NS, was_stopped=False)
+    missed = RunEvidence(kills=KillEvidence(may_have_missed=True))
+    assert draft(success, missed).build_record().likely_out_of_memory is None
+    assert draft(success, missed, sees_all_exits=True).build_record().likely_out_of_memory is False
+
+
+def test_the_record_has_only_kills_of_its_own_group() -> None:
+    kills = KillEvidence(own_count=2, own=MemoryKills(count=2), shared_count=5)
+    assert draft(KILLED, RunEvidence(kills=kills)).build_record().memory_kills == MemoryKills(
+        count=2
+    )
+
+
+def test_a_partial_cpu_time_covers_nothing_of_the_run() -> None:
+    cpu = CpuEvidence(cpu_seconds=1.0, until_ns=START_NS + seconds(1), is_partial=True)
+    sampling = draft(KILLED, RunEvidence(cpu=cpu)).build_record().sampling
+    assert sampling != NOT_SAMPLED
+    assert sampling.cpu_covered_percent == 0.0
+
+
+def test_a_source_is_named_whatever_the_order_of_the_collectors() -> None:
+    for parts in (("nvml", "processes"), ("processes", "nvml")):
+        drafted = draft(KILLED)
+        for source in parts:
+            evidence = RunEvidence() if source == "processes" else NOTHING_SEEN
+            drafted.add_part(RecordPart(source=source, evidence=evidence))
+        sampling = drafted.build_record().sampling
+        assert sampling != NOT_SAMPLED
+        assert sampling.sources == ("stats", *parts)
+
+
+def test_a_defect_in_the_evidence_of_a_collector_costs_only_that_evidence() -> None:
+    def broken(_: object) -> None:
+        raise KeyError("secret")
+
+    drafted = draft(KILLED, RunEvidence(memory=evidence_from("statistics", 50 * MIB)))
+    rows = ProcessRows(rows=(), with_commands=broken)
+    drafted.add_part(RecordPart(source="processes", evidence=RunEvidence(rows=rows)))
+    drafted.add_part(RecordPart(source="nvml", warnings=("GPU.",)))
+    record = drafted.build_record()
+    assert record.metrics.max_memory_used_mb == 50
+    assert record.sampling == Sampling(sources=("stats", "nvml"))
+    assert record.monitor.warnings == (
+        "GPU.",
+        "Values are left out because of an error in the profiler (KeyError in RecordDraft).",
+    )

@@ -1,0 +1,657 @@
+"""Whose wait held the run back, at one look."""
+
+from collections.abc import Collection, Mapping
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.aggregation import wait_attribution
+from profiler.aggregation.current_waits import ThreadWaits
+from profiler.aggregation.thread_wait import ThreadWait
+from profiler.aggregation.wait_attribution import LookDivision
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.look import ThreadSeen, ThreadsLook
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+from profiler.readers.linux.wait_types import STOPPED, TRACED, BlockedThread, Connection, Wait
+from tests.cases import each_case
+from tests.looked_run import (
+    CHILD,
+    CONNECTION,
+    DISK,
+    FILE_LOCK,
+    IDLE,
+    LISTENS,
+    LOCK,
+    NETWORK,
+    POLL,
+    SHARED_LOCK,
+    SLEEP,
+    TIMED_FUTEX,
+    Did,
+    LookedRun,
+    pipe_to,
+)
+from tests.values import present
+
+HIDDEN = BlockedThread(wait=wait_attribution.HIDDEN, is_hidden=True)
+SIGNAL = BlockedThread(wait=Wait("other"), helpers="children")
+TIMED = replace(LISTENS, has_timeout=True)
+
+
+def asks(*pids: int) -> BlockedThread:
+    """It waits for the answer of a server of the run."""
+    return replace(NETWORK, helpers="pipe", helper_pids=frozenset(pids))
+
+
+def wait(
+    blocked: BlockedThread | None,
+    milliseconds: float = 0,
+    *,
+    process: int = 1,
+    begun: int = 1,
+    came: tuple[bool | None, ...] | None = None,
+    **known: object,
+) -> ThreadWait:
+    used_ns = round(milliseconds * NS_PER_MS)
+    made = ThreadWait(
+        thread=0,
+        process=process,
+        blocked=blocked,
+        begun=begun,
+        run_ns=used_ns,
+        before_ns=used_ns,
+        came=came,
+    )
+    for name, value in known.items():
+        setattr(made, name, value)
+    return made
+
+
+def shares(
+    *waits: ThreadWait, children: Mapping[int, Collection[int]] | None = None
+) -> dict[str, float]:
+    """The share of each kind in percent."""
+    found: dict[str, float] = {}
+    for each, share in LookDivision(waits, children or {}).share_of_each_wait().items():
+        name = each.kind if each.kind != "other" else each.target or "other"
+        found[name] = found.get(name, 0) + round(100 * share, 1)
+    return {name: share for name, share in found.items() if share}
+
+
+class TestWeights:
+    def test_in_proportion_to_the_work_that_a_wait_held_back(self) -> None:
+        assert shares(wait(NETWORK, 30), wait(SLEEP, 10)) == {"network": 75.0, "sleep": 25.0}
+
+    def test_what_runs_next_if_that_is_more(self) -> None:
+        assert shares(wait(NETWORK, 10, after_ns=30 * NS_PER_MS), wait(SLEEP, 10)) == {
+            "network": 75.0,
+            "sleep": 25.0,
+        }
+
+    @pytest.mark.parametrize(
+        ("slices", "blocked", "share"),
+        [(100, SLEEP, 0.9), (1, SLEEP, 50.0), (10, SLEEP, 50.0), (100, DISK, 50.0)],
+        ids=["asks", "slept once", "works each time", "reads"],
+    )
+    def test_who_asks_again_and_again_by_one_of_its_sleeps(
+        self, slices: int, blocked: BlockedThread, share: float
+    ) -> None:
+        """A main thread asks a hundred times in a step whether its thread has ended."""
+        run = LookedRun()
+        run.look(Did(1, blocked), Did(2, NETWORK))
+        for number in range(1, 21):
+            so_far = b"%d" % (number * slices)
+            growth = [ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=1, process=1, slices=so_far)]
+            growth.append(ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=2, process=1))
+            run.look(Did(1, blocked), Did(2, NETWORK), growth=growth)
+        breakdown = run.account.breakdown_so_far()
+        asked = breakdown.sleep_percent if blocked is SLEEP else breakdown.disk_percent
+        rest = 100 - present(breakdown.on_cpu_percent)
+        assert 100 * present(asked) / rest == pytest.approx(share, abs=1.5)
+
+    def test_the_timeout_of_a_loop_held_back_what_followed(self) -> None:
+        """A worker of Node that has no work has timers of its own."""
+        loop = replace(SLEEP, has_timeout=True)
+        idle = wait(loop, 50, after_ns=1 * NS_PER_MS)
+        assert shares(idle, wait(NETWORK, 99)) == {"sleep": 1.0, "network": 99.0}
+        assert shares(wait(loop, 50), wait(NETWORK, 50)) == {"sleep": 50.0, "network": 50.0}
+
+    def test_threads_that_never_run_share(self) -> None:
+        assert shares(wait(NETWORK), wait(SLEEP)) == {"network": 50.0, "sleep": 50.0}
+
+    def test_nobody_is_blocked(self) -> None:
+        assert shares() == shares(wait(None, 5)) == {}
+
+
+class TestHandingOn:
+    def test_a_parent_of_a_child_that_sleeps_sleeps(self) -> None:
+        waits = (wait(CHILD, 50), wait(SLEEP, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"sleep": 100.0}
+
+    def test_a_child_whose_wait_is_not_known_is_a_child(self) -> None:
+        assert shares(wait(CHILD, 50)) == {"child": 100.0}
+
+    def test_a_parent_of_a_child_that_waits_for_a_files_lock(self) -> None:
+        waits = (wait(CHILD, 50), wait(FILE_LOCK, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"lock": 100.0}
+
+    def test_a_chain_of_children_threads_and_pipes(self) -> None:
+        waits = (
+            wait(CHILD, 90),
+            wait(pipe_to(3), 1, process=2),
+            wait(LOCK, 1, process=3),
+            wait(DISK, 1, process=3),
+        )
+        assert shares(*waits, children={1: [2]}) == {"disk": 100.0}
+
+    @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "children"])
+    def test_a_lock_that_processes_share(self, *, is_asked: bool) -> None:
+        """Who waits for it waits for whoever shares its memory, and a child that began just now may
+        be one of them.
+        """
+        shared = replace(SHARED_LOCK, helper_pids=frozenset((2, 3) if is_asked else (9,)))
+        siblings = replace(SHARED_LOCK, helper_pids=frozenset((1, 3)))
+        waits = (wait(shared, 50), wait(siblings, 5, process=2), wait(NETWORK, 1, process=3))
+        assert shares(*waits, children={1: [2, 3]}) == {"network": 100.0}
+        assert shares(*waits[:2], children={1: [2, 3]}) == {"lock": 100.0}
+
+    def test_a_lock_that_processes_share_may_be_held_by_another_thread(self) -> None:
+        waits = (wait(SHARED_LOCK, 50), wait(DISK, 1))
+        assert shares(*waits) == {"disk": 100.0}
+
+    def test_a_timed_wait_for_a_process_that_ended_early(self) -> None:
+        timed = replace(SHARED_LOCK, wait=Wait("sleep"), helper_pids=frozenset((2,)))
+        disk = wait(DISK, 1, process=2, begun=3)
+        assert shares(wait(timed, 99, begun=1, was_woken=True), disk) == {"disk": 100.0}
+        assert shares(wait(timed, 99, begun=1), disk)["sleep"] > 95
+
+    def test_a_server_that_polls_a_pipe_for_a_limited_time_sleeps(self) -> None:
+        """As a backend of PostgreSQL in pg_sleep watches whether its parent lives."""
+        polls = replace(pipe_to(3), has_timeout=True)
+        parent = wait(LISTENS, 1, process=3)
+        assert shares(wait(asks(2), 50), wait(polls, 1, process=2), parent) == {"sleep": 100.0}
+        disk = wait(DISK, 1, process=3, begun=5)
+        assert shares(wait(asks(2), 50), wait(polls, 1, process=2), disk) == {"disk": 100.0}
+
+    def test_workers_of_a_server_to_which_nobody_comes(self) -> None:
+        """As Node's cluster: the first process listens and watches pipes to its workers, which poll
+        theirs for a limited time. A client within the run waits for an answer.
+        """
+        leads = replace(LISTENS, otherwise=pipe_to(2, 3))
+        polls = replace(pipe_to(1), has_timeout=True)
+        server = (wait(leads, 1), wait(polls, 50, process=2), wait(polls, 50, process=3))
+        assert shares(*server) == {"network": 100.0}
+        shell = wait(CHILD, 5, process=4)
+        assert shares(*server, shell, children={4: [1]}) == {"network": 100.0}
+        assert shares(*server, wait(asks(2), 50, process=5))["sleep"] > 95
+        assert shares(*server, wait(SLEEP, 1, process=4)) == {"sleep": 100.0}
+
+    def test_helpers_of_a_server_to_which_nobody_comes(self) -> None:
+        """As Node's threads that collect: they used little, long ago. Where a thread did the work,
+        and waits for a lock that nobody releases, the run waits for that.
+        """
+        serves = wait(LISTENS, 0.1, run_ns=300 * NS_PER_MS)
+        helpers = [wait(LOCK, used, run_ns=used * NS_PER_MS) for used in (2, 5)]
+        assert shares(serves, *helpers) == {"network": 100.0}
+        assert shares(serves, *helpers, wait(SLEEP, 1, process=2)) == {"sleep": 100.0}
+        free = wait(LOCK, 0.1, run_ns=500 * NS_PER_MS)
+        assert shares(serves, free) == {"network": 100.0}
+        works = wait(LOCK, 50, run_ns=50 * NS_PER_MS)
+        assert shares(serves, *helpers, works) == {"lock": 100.0}
+
+    def test_who_has_only_started_a_server_to_which_nobody_comes(self) -> None:
+        """As the main thread of tokio, whose other threads serve."""
+        starts, helps = wait(LOCK, 2), wait(LOCK, 0.1)
+        assert shares(starts, helps, wait(LISTENS, 0.1)) == {"network": 100.0}
+        assert shares(starts, helps, wait(DISK, 0.1))["disk"] > 95
+        assert shares(starts, helps) == {"lock": 100.0}
+
+    def test_who_sleeps_until_a_time_beside_a_server_to_which_nobody_comes_sleeps(self) -> None:
+        """A scheduler beside a health endpoint does little after its timeout: its pool works."""
+        serves = wait(LISTENS, 0.1, run_ns=50 * NS_PER_MS)
+        scheduler = wait(TIMED_FUTEX, 0.1, run_ns=2 * NS_PER_MS)
+        assert shares(serves, scheduler) == {"sleep": 100.0}
+
+    def test_who_waits_for_the_end_of_one_thread_waits_for_no_other(self) -> None:
+        join = replace(LOCK, helper_thread=11)
+        joins = wait(join, 90, run_ns=90 * NS_PER_MS, thread=10)
+        sleeps = wait(SLEEP, 1, thread=12)
+        assert shares(joins, wait(DISK, 1, thread=11), sleeps)["disk"] > 95
+        serves = wait(LISTENS, 1, thread=11)
+        assert shares(joins, serves) == {"network": 100.0}
+        waits = (joins, wait(LOCK, 9, thread=13), wait(NETWORK, 1, thread=11), sleeps)
+        assert shares(*waits) == {"network": 98.9, "sleep": 1.1}
+
+    def test_who_waits_for_one_of_which_nobody_knows_what_it_does_now_says_nothing(self) -> None:
+        """As the workers of a server whose first process could run when it was asked last."""
+        free = wait(replace(pipe_to(1), has_timeout=True), 50, process=2)
+        able = wait(None, process=1)
+        assert shares(free, able, wait(LISTENS, 1, process=4)) == {}
+        assert shares(free, able, wait(LOCK, 1)) == {}, "threads of the first process"
+        leads = wait(pipe_to(2, 3, 4), 1)
+        assert shares(free, leads, wait(None, process=3)) == {}
+        asks_others = wait(NETWORK, 50, process=3)
+        assert shares(free, leads, asks_others, wait(None, process=4)) == {"network": 100.0}
+
+    def test_through_a_server_on_whose_connections_nothing_came_to_its_other_clients(self) -> None:
+        """A broker that wakes by itself now and then: a row comes from a producer, which sleeps."""
+        broker = replace(IDLE, helpers="pipe", helper_pids=frozenset((1, 3)))
+        idle = wait(broker, 1, process=2, came=(False,))
+        assert shares(wait(asks(2), 50), idle, wait(SLEEP, 1, process=3)) == {"sleep": 100.0}
+        assert shares(wait(asks(2), 50), idle, wait(asks(2), 1, process=3)) == {"network": 100.0}
+
+    def test_through_an_idle_server_not_back_to_who_waits_for_it(self) -> None:
+        broker = replace(IDLE, helpers="pipe", helper_pids=frozenset((1,)))
+        idle = wait(broker, 1, process=2, came=(False,))
+        assert shares(wait(asks(2), 99), idle, wait(SLEEP, 1))["network"] > 95
+
+    def test_threads_that_wait_for_each_other_are_a_cycle(self) -> None:
+        assert shares(wait(LOCK, 5), wait(LOCK, 5)) == {"lock": 100.0}
+
+    def test_to_those_that_did_not_run_meanwhile(self) -> None:
+        waiting = wait(LOCK, 100, begun=1)
+        ran = wait(NETWORK, 50, begun=5)
+        still = wait(SLEEP, 1, begun=1)
+        found = shares(waiting, ran, still)
+        assert found["network"] == pytest.approx(100 * 50 / 151, abs=0.2)
+        assert found["sleep"] == pytest.approx(100 * 101 / 151, abs=0.2)
+        assert shares(waiting, ran) == {"network": 100.0}  # all ran
+
+    def test_to_those_of_them_that_ran_before_it_was_over(self) -> None:
+        waiting = wait(LOCK, 100, over=5)
+        found = shares(waiting, wait(NETWORK, 1, over=5), wait(SLEEP, 1, over=9))
+        assert found["network"] > 98
+
+    @pytest.mark.parametrize("over", [None, 5])
+    def test_a_thread_of_a_pool_waits_for_those_that_work_and_not_for_a_timeout_beside_them(
+        self, over: int | None
+    ) -> None:
+        """The threads of a virtual machine wait for a limited time, and nothing wakes them."""
+        pool = (wait(LOCK, 50, over=over), wait(NETWORK, 50, begun=3, over=4))
+        for timeout in (wait(TIMED_FUTEX, 0.2), wait(TIMED_FUTEX, 0.2, over=over)):
+            assert shares(*pool, timeout)["network"] > 99
+
+    def test_not_to_a_timeout_that_cannot_have_ended_it_beside_a_poller_that_may_have(
+        self,
+    ) -> None:
+        """Who computes in a virtual thread waits until the poller has something for it."""
+        carrier, poller = wait(LOCK, 300, over=7), wait(NETWORK, 0.2, begun=3, over=7)
+        still, early = wait(TIMED_FUTEX, 0.2, over=9), wait(TIMED_FUTEX, 0.2, over=5)
+        assert shares(carrier, poller, still)["network"] > 99
+        assert shares(carrier, poller, early)["network"] > 99
+        worked = wait(TIMED_FUTEX, 0.2, over=5, after_ns=30 * NS_PER_MS)
+        assert shares(carrier, poller, worked)["sleep"] > 95
+        assert shares(carrier, poller, wait(TIMED_FUTEX, 0.2, over=7))["sleep"] > 40
+
+    def test_to_a_poller_whose_counters_were_left_for_a_later_look(self) -> None:
+        """It may have ended the wait before it was read, unlike a timer that ended in between."""
+        carrier, timer = wait(LOCK, 300, over=7), wait(TIMED_FUTEX, 0.2, begun=3, over=7)
+        late = wait(NETWORK, 0.2, over=8, over_since=7)
+        assert shares(carrier, timer, late)["network"] > 99
+        assert shares(carrier, timer, wait(NETWORK, 0.2, over=8)).get("sleep", 0) > 99
+
+    def test_since_when_the_wait_of_such_a_thread_may_have_been_over(self) -> None:
+        for steps, over_since in ((1, 4), (2, 3), (9, 1)):
+            waits = ThreadWaits()
+            waits.add_look(ThreadsLook(seen=[ThreadSeen(2, 1, NETWORK)]))
+            waits.add_look(ThreadsLook())
+            waits.add_look(ThreadsLook())
+            grown = ThreadTimeGrowth(NS_PER_MS, 0, steps, thread=2, process=1)
+            (over,) = waits.add_look(ThreadsLook(growth=[grown])).over
+            assert (over.over, over.over_since) == (4, over_since)
+
+    def test_to_the_timeout_that_ended_with_it_beside_one_that_ran_in_vain(self) -> None:
+        """A timer completes a future, beside a connection on which something comes often."""
+        waiting, timer = wait(LOCK, 100, over=9), wait(TIMED_FUTEX, 0.2, over=9)
+        for begun in (4, 8):
+            ran = wait(NETWORK, 0.2, begun=begun, over=begun + 1)
+            assert shares(waiting, timer, ran)["sleep"] > 99
+        worked = wait(NETWORK, 0.2, begun=4, over=5, after_ns=90 * NS_PER_MS)
+        assert shares(waiting, timer, worked)["network"] > 98
+
+    def test_to_the_one_that_may_have_ended_it_before_one_that_still_waited(self) -> None:
+        """A schedule's thread sleeps once it has handed out a task, beside rows that come later."""
+        waiting, sleeps = wait(LOCK, 100, begun=4, over=6), wait(SLEEP, 0.1, begun=5, over=6)
+        rows = wait(NETWORK, 0.1, over=9)
+        assert shares(waiting, sleeps, rows)["sleep"] > 99
+        assert shares(waiting, sleeps, wait(NETWORK, 0.1))["sleep"] > 99
+        assert shares(waiting, wait(SLEEP, 0.1, begun=5, over=9), rows)["network"] > 99
+        assert shares(waiting, sleeps, wait(NETWORK, 0.1, over=6))["network"] > 99
+        ends = partial(wait, over=6, is_last=True, was_cut=True)
+        assert shares(ends(LOCK, 100, begun=4), sleeps, rows)["network"] > 99
+
+    def test_to_what_came_before_the_timer_of_a_virtual_machine(self) -> None:
+        """One of a pool to which a selector's thread gives each second task."""
+        waiting, ticks = wait(LOCK, 250, begun=4, over=6), wait(TIMED_FUTEX, 2, begun=5, over=6)
+        asks = wait(NETWORK, 0.7, begun=5, over=6, came=(True,))
+        assert shares(waiting, ticks, asks)["network"] > 98
+        scheduler = wait(TIMED_FUTEX, 0.1, begun=4, over=6)
+        assert shares(waiting, scheduler, asks)["sleep"] > 99
+
+    def test_to_equal_threads_by_their_work(self) -> None:
+        """One that slept and one that was answered run after each other; a third waits for both."""
+        waiting = wait(LOCK, 250, begun=4, over=6)
+        slept = wait(SLEEP, 2, begun=5, over=6)
+        answered = wait(NETWORK, 2, begun=5, over=6, came=(True,))
+        assert 49 < shares(waiting, slept, answered)["sleep"] < 51
+
+    def test_to_nobody_who_ran_as_the_process_ended(self) -> None:
+        """An idle thread of a pool, and a virtual machine's own that runs at the end."""
+        idle = wait(LOCK, 250, begun=4, over=9, is_last=True, was_cut=True)
+        ticks, asks = wait(SLEEP, 0.1, begun=5, over=8), wait(NETWORK, 0.9, begun=5, over=7)
+        assert shares(idle, ticks, asks)["network"] > 85
+
+    def test_by_what_the_others_hand_on_to_them(self) -> None:
+        """A main thread waits for the end of one that works whenever a timer wakes it."""
+        main, works = wait(LOCK, 50), wait(LOCK, 250, begun=5, over=9)
+        timer, rows = wait(SLEEP, 0.1, begun=5, over=9), wait(NETWORK, 0.1, begun=2, over=20)
+        assert shares(main, works, timer, rows)["sleep"] > 99
+        assert shares(main, timer, rows)["sleep"] == 50
+
+    def test_to_nobody_whose_wait_ended_with_the_process(self) -> None:
+        """A main thread waits until the end, beside a timer of an hour and a client that asks."""
+        asking = wait(NETWORK, 1, begun=4, over=5)
+        cut = partial(wait, over=9, is_last=True, was_cut=True)
+        timer = cut(TIMED_FUTEX, 1)
+        assert shares(cut(LOCK, 100), asking, timer)["network"] > 98
+        assert shares(wait(LOCK, 100, over=9), timer) == {"sleep": 100.0}
+
+    def test_to_a_timeout_if_nothing_else_works(self) -> None:
+        waiting = wait(LOCK, 100, over=5)
+        assert shares(waiting, wait(TIMED_FUTEX, 1, over=5)) == {"sleep": 100.0}
+        assert shares(wait(LOCK, 100), wait(TIMED_FUTEX, 1, over=5)) == {"sleep": 100.0}
+
+    def test_to_one_that_began_meanwhile(self) -> None:
+        began = wait(SLEEP, 1, begun=5, is_first=True)
+        assert shares(wait(LOCK, 100, begun=1), began, wait(NETWORK, 1, begun=5))["sleep"] > 95
+
+    def test_to_the_one_child_for_which_a_thread_waits(self) -> None:
+        waits = (
+            wait(replace(CHILD, helper_pids=frozenset((2,))), 50),
+            wait(SLEEP, 1, process=2),
+            wait(NETWORK, 1, process=3),
+        )
+        found = shares(*waits, children={1: [2, 3]})
+        assert found["sleep"] == pytest.approx(98.1, abs=0.2)
+        # A container has other ids.
+        other = (wait(replace(CHILD, helper_pids=frozenset((99,))), 50), *waits[1:])
+        assert shares(*other, children={1: [2, 3]}) == {"sleep": 50.0, "network": 50.0}
+
+    def test_a_lock_beside_a_listener_is_a_lock_and_a_child_that_listens_is_not(self) -> None:
+        assert shares(wait(LOCK, 50), wait(LISTENS, 50)) == {"lock": 100.0}
+        waits = (wait(CHILD, 50), wait(LISTENS, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"network": 100.0}
+
+    def test_a_client_of_a_server_of_the_run_waits_for_what_that_waits_for(self) -> None:
+        client = wait(asks(2), 30)
+        assert shares(client, wait(SLEEP, 1, process=2)) == {"sleep": 100.0}
+        assert shares(client, wait(LOCK, 1, process=2), wait(DISK, 1, process=2)) == {"disk": 100.0}
+        for server in (wait(LISTENS, 1, process=2), wait(SLEEP, 0, process=3)):
+            assert shares(client, server)["network"] > 95
+        assert shares(client) == {"network": 100.0}
+
+    def test_a_connection_within_the_run_may_be_idle(self) -> None:
+        kept = replace(IDLE, helpers="pipe", helper_pids=frozenset((2,)))
+        waits = (wait(SLEEP, 1), wait(LOCK, 50, process=2), wait(kept, 50, came=(False,)))
+        assert shares(*waits)["sleep"] < 5
+        assert shares(wait(SLEEP, 1), wait(kept, 50, came=(False,))) == {"sleep": 100.0}
+        found = shares(wait(DISK, 1, process=2), wait(kept, 50, came=(True,)))
+        assert found == {"disk": 100.0}
+
+    def test_who_closes_its_connection_after_another_thread_has_woken_it_waits_for_that(
+        self,
+    ) -> None:
+        """A loop that waited for a thread of its pool, at the end of the program."""
+        closed = partial(wait, IDLE, 50, came=(None,), over=7)
+        for over in (6, 7):
+            sleeper = wait(SLEEP, 1, over=over, thread=2)
+            assert shares(closed(), sleeper) == {"sleep": 100.0}
+            assert shares(closed(had_come=True), sleeper)["network"] > 95
+        for other in (
+            wait(SLEEP, 1, over=8, thread=2),
+            wait(SLEEP, 1, thread=2),
+            wait(SLEEP, 1, over=7, thread=2, process=2),
+        ):
+            assert shares(closed(), other)["network"] > 95
+        owing = replace(IDLE, connections=(replace(CONNECTION, owes=True),))
+        for blocked in (owing, POLL):
+            other = wait(SLEEP, 1, over=7, thread=2)
+            assert shares(wait(blocked, 50, came=(None,), over=7), other)["network"] > 95
+
+    def test_a_thread_of_a_pool_waits_for_what_the_thread_that_woke_it_waited_for(self) -> None:
+        worker = wait(LOCK, 300, over=7)
+        assert shares(worker, wait(LISTENS, 0.1, over=7)) == {"network": 100.0}
+        assert shares(worker, wait(TIMED, 0.1, after_ns=0, over=7)) == {"sleep": 100.0}
+        assert shares(worker, wait(TIMED, 0.1, over=7), wait(DISK, 1, over=9)) == {"disk": 100.0}
+        assert shares(worker, wait(TIMED, 0.1, over=6)) == {"sleep": 100.0}, "it waited for a CPU"
+        for over in (5, 8, None):
+            assert shares(worker, wait(TIMED, 0.1, over=over)) == {"lock": 100.0}
+        assert shares(wait(LOCK, 300), wait(TIMED, 0.1)) == {"lock": 100.0}
+        ended = wait(LISTENS, 0.1, over=7, was_cut=True)
+        assert shares(worker, ended) == {"lock": 100.0}
+
+    def test_many_threads_that_wait_for_each_other_cost_a_bounded_time(self) -> None:
+        waits = [wait(LOCK, number % 7) for number in range(2000)]
+        division = LookDivision(waits, {})
+        assert division.share_of_each_wait() == {Wait("lock"): 1.0}
+        assert division._steps < 16 * 4 * 4000
+
+    def test_a_chain_that_is_too_long_to_walk_has_no_end(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wait_attribution, "_MAX_STEPS", 2)
+        chain = [wait(pipe_to(number + 1), 9, process=number) for number in range(1, 4)]
+        assert shares(*chain) == {}
+        assert shares(*chain, wait(DISK, 1, process=4)) == {"disk": 100.0}
+
+    def test_all_threads_of_a_large_pool_hand_on(self) -> None:
+        waits = [wait(LOCK, 50, over=5) for _ in range(60)]
+        assert shares(*waits, wait(NETWORK, 50, over=5)) == {"network": 100.0}
+
+    def test_a_parent_of_a_child_that_waits_for_a_signal_waits_for_the_child(self) -> None:
+        waits = (wait(CHILD, 1), wait(SIGNAL, 50, process=2))
+        assert shares(*waits, children={1: [2]}) == {"child": 100.0}
+        assert shares(wait(SIGNAL, 50), wait(SLEEP)) == {"sleep": 100.0}
+        assert shares(wait(SIGNAL, 50)) == {"other": 100.0}
+        serves = (*waits, wait(LISTENS, 1, process=3))
+        assert shares(*serves, children={1: [2], 2: [3]}) == {"network": 100.0}
+
+    def test_a_wait_for_a_limited_time_is_a_sleep_unless_another_thread_holds_it_up(self) -> None:
+        assert shares(wait(TIMED_FUTEX, 50), wait(LISTENS, 9)) == {"sleep": 100.0}
+        assert shares(wait(TIMED_FUTEX, 50), wait(NETWORK, 1)) == {"network": 100.0}
+        ran = wait(NETWORK, 1, begun=5)
+        assert shares(wait(TIMED_FUTEX, 99, begun=1), ran)["sleep"] > 95
+
+    @pytest.mark.parametrize("blocked", [TIMED_FUTEX, SLEEP])
+    def test_one_that_was_woken_before_waited_for_the_others(self, blocked: BlockedThread) -> None:
+        """The thread that made a pool's tasks waits for their results, with a timeout."""
+        worker = wait(NETWORK, 1, begun=5)
+        assert shares(wait(blocked, 99, begun=1, was_woken=True), worker) == {"network": 100.0}
+        assert shares(wait(blocked, 99, was_woken=True)) == {"lock": 100.0}
+
+    def test_a_loop_that_an_unknown_process_woke_decides_nothing(self) -> None:
+        """A worker of joblib without work, whose parent gives it the next one."""
+        idle = wait(replace(SLEEP, has_timeout=True), 50, was_woken=True)
+        assert shares(idle, wait(NETWORK, 1, process=2)) == {"network": 100.0}
+        assert shares(idle) == {"lock": 100.0}
+
+    def test_a_lock_whose_threads_wait_with_a_timeout_is_their_sleep(self) -> None:
+        """A virtual machine's compiler waits for work beside the program's sleep."""
+        compiler, program = wait(LOCK, 50), wait(TIMED_FUTEX, 300, begun=5)
+        assert shares(compiler, program) == {"sleep": 100.0}
+        assert shares(compiler, program, wait(NETWORK, 1))["network"] > 5
+
+
+class TestSomebodyToCome:
+    @pytest.mark.parametrize("idle", [LISTENS, IDLE, TIMED])
+    def test_it_counts_only_where_nobody_waits_for_anything_else(self, idle: BlockedThread) -> None:
+        assert shares(wait(idle, 500, after_ns=0), wait(SLEEP)) == {"sleep": 100.0}
+        assert shares(wait(idle, 500, after_ns=0)) == {"network": 100.0}
+
+    def test_a_connection_is_idle_if_nothing_came(self) -> None:
+        for came, kind in ((True, "network"), (False, "sleep"), (None, "network")):
+            found = shares(wait(IDLE, 500, came=(came,), after_ns=0), wait(SLEEP))
+            assert found == {kind: 100.0}
+
+    def test_of_one_that_did_not_run_again_the_wait_before_says_it(self) -> None:
+        assert shares(wait(IDLE, 5), wait(SLEEP)) == {"sleep": 100.0}
+        assert shares(wait(IDLE, 5, had_come=True), wait(SLEEP)) == {"network": 100.0}
+        owing = replace(IDLE, connections=(replace(CONNECTION, owes=True),))
+        assert shares(wait(owing, 5), wait(SLEEP)) == {"network": 100.0}
+
+    def test_a_poll_that_its_timeout_ended_is_a_sleep_if_work_followed(self) -> None:
+        assert shares(wait(TIMED, 0, after_ns=2 * NS_PER_MS)) == {"sleep": 100.0}
+        assert shares(wait(TIMED, 9, after_ns=NS_PER_MS // 2)) == {"network": 100.0}
+
+    def test_who_asks_again_and_again_for_an_answer_waits_for_it(self) -> None:
+        """Nothing came in one of its polls, and its work follows the next ones."""
+        owing = replace(TIMED, connections=(replace(CONNECTION, owes=True),))
+        polls = wait(owing, 9, came=(False,), after_ns=300 * NS_PER_MS)
+        assert shares(polls, wait(SLEEP, 1))["network"] > 99
+
+    def test_what_a_thread_does_before_it_ends_is_no_work_of_a_loop(self) -> None:
+        ended = partial(wait, TIMED, after_ns=9 * NS_PER_MS, is_last=True)
+        assert shares(ended(0.2)) == {"network": 100.0}
+        assert shares(ended(2)) == {"sleep": 100.0}
+
+    def test_what_else_it_waits_for_counts_if_nothing_comes(self) -> None:
+        both = replace(IDLE, otherwise=CHILD)
+        waits = (wait(both, 5, came=(False,)), wait(SLEEP, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"sleep": 100.0}
+        assert shares(wait(both, 5, came=(True,))) == {"network": 100.0}
+
+    def test_the_one_connection_that_is_not_idle_is_named(self) -> None:
+        several = replace(
+            IDLE,
+            wait=Wait("network", "2 connections"),
+            connections=(CONNECTION, Connection("10.0.3.10:443", 5)),
+        )
+        for came, target in (
+            ((False, True), "10.0.3.10:443"),
+            ((True, True), "2 connections"),
+        ):
+            (found,) = LookDivision([wait(several, 5, came=came)], {}).share_of_each_wait()
+            assert found.target == target
+
+
+def test_all_are_stopped_or_those_that_are_do_not_count() -> None:
+    assert shares(wait(STOPPED), wait(STOPPED, 5)) == {"stopped": 100.0}
+    assert shares(wait(STOPPED, 5), wait(SLEEP)) == {"sleep": 100.0}
+
+
+def test_who_waits_for_a_program_that_it_traces_is_not_stopped() -> None:
+    """As strace, whose program stops at each system call."""
+    traced = wait(TRACED, 5, process=2)
+    assert shares(wait(CHILD, 50), traced, children={1: [2]}) == {"child": 100.0}
+    assert shares(traced) == {"stopped": 100.0}
+
+
+def test_a_stopped_job_beside_a_thread_that_can_run_is_no_stop() -> None:
+    """As that of a shell which has just begun its next command, or is about to."""
+    assert shares(wait(STOPPED, 5, process=2), wait(None)) == {}
+    assert shares(wait(STOPPED, 5, process=2)) == {"stopped": 100.0}
+
+
+@pytest.mark.parametrize(
+    "waits_for_it",
+    [
+        CHILD,
+        pipe_to(2),
+        asks(2),
+        replace(FILE_LOCK, helpers="pipe", helper_pids=frozenset((2,))),
+        replace(SHARED_LOCK, helper_pids=frozenset((2,))),
+    ],
+    ids=["child", "pipe", "answer", "file's lock", "lock in memory"],
+)
+def test_who_waits_for_a_process_that_is_stopped_is_stopped(waits_for_it: BlockedThread) -> None:
+    children = {1: [2]}
+    waiting, stopped = wait(waits_for_it, 50), wait(STOPPED, 1, process=2)
+    assert shares(waiting, stopped, children=children) == {"stopped": 100.0}
+    # Also a thread that waits for that one, beside a server to which nobody comes.
+    others = (wait(LOCK, 20), wait(LISTENS, 5))
+    assert shares(waiting, stopped, *others, children=children) == {"stopped": 100.0}
+
+
+def test_a_chain_that_reaches_a_known_wait_is_not_stopped() -> None:
+    children = {1: [2, 3]}
+    stopped = wait(STOPPED, 90, process=2)
+    assert shares(wait(CHILD, 50), stopped, wait(SLEEP, 1, process=3), children=children) == {
+        "sleep": 100.0
+    }
+    assert shares(wait(CHILD, 50), stopped, wait(None, 1, process=3), children=children) == {}
+    assert shares(wait(SLEEP, 30), wait(pipe_to(2), 10), stopped, children=children) == {
+        "sleep": 75.0,
+        "stopped": 25.0,
+    }
+    assert shares(wait(pipe_to(3), 50), stopped, wait(DISK, 1, process=3), children=children) == {
+        "disk": 100.0
+    }
+
+
+@each_case(
+    ("foreground", "named"),
+    [
+        (LISTENS, "network"),
+        (IDLE, "network"),
+        (
+            BlockedThread(wait=Wait("pipe"), helpers="pipe"),
+            "pipe",
+        ),  # the terminal, or the run's stdin
+        (BlockedThread(wait=Wait("other")), "child"),
+        (HIDDEN, "child"),
+    ],
+    ids=["server", "kept connection", "stdin", "signal", "hidden"],
+)
+@each_case("waits_for_both", [CHILD, pipe_to(2, 3)], ids=["child", "pipe"])
+def test_who_waits_for_another_one_beside_a_stopped_one_is_not_stopped(
+    foreground: BlockedThread, named: str, waits_for_both: BlockedThread
+) -> None:
+    """As a shell with a stopped job, or a supervisor of many: nothing proves that its wait is for
+    the stopped one.
+    """
+    waits = (
+        wait(waits_for_both, 50),
+        wait(STOPPED, 90, process=2),
+        wait(foreground, 1, process=3),
+    )
+    found = shares(*waits, children={1: [2, 3]})
+    assert "stopped" not in found
+    if waits_for_both is CHILD:
+        assert named in found
+
+
+@pytest.mark.parametrize("waits_for_it", [asks(2, 3), SHARED_LOCK], ids=["answer", "lock"])
+def test_who_waits_for_a_stopped_one_or_for_one_of_which_nothing_is_known(
+    waits_for_it: BlockedThread,
+) -> None:
+    waits_for_it = replace(waits_for_it, helper_pids=frozenset((2, 3)))
+    waits = (wait(waits_for_it, 50), wait(STOPPED, 9, process=2), wait(HIDDEN, 1, process=3))
+    assert "stopped" not in shares(*waits)
+    assert shares(*waits[:2], wait(LISTENS, 1, process=3)) == {"stopped": 100.0}
+
+
+WAITS = st.builds(
+    wait,
+    st.sampled_from(
+        [NETWORK, DISK, SLEEP, LOCK, CHILD, LISTENS, IDLE, TIMED, pipe_to(1, 2), STOPPED, None]
+    ),
+    st.floats(0, 1e4),
+    process=st.integers(1, 4),
+    begun=st.integers(1, 5),
+    over=st.sampled_from([None, 6, 7]),
+)
+
+
+@given(st.lists(WAITS, max_size=12), st.integers(1, 4))
+def test_the_shares_add_up_to_one(waits: list[ThreadWait], parent: int) -> None:
+    """Beside a thread that can run, there may be none: what is waited for may be its work."""
+    found = LookDivision(waits, {parent: [1, 2, 3, 4]}).share_of_each_wait()
+    blocked = [each.blocked for each in waits if each.blocked is not None]
+    if not blocked:
+        assert not found
+    elif found or len(blocked) == len(waits) or {SLEEP, DISK, NETWORK}.intersection(blocked):
+        assert sum(found.values()) == pytest.approx(1)
+        assert min(found.values()) >= 0

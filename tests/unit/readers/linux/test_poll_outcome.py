@@ -1,0 +1,123 @@
+"""What ended a poll: in these, it is ten seconds past, the poll ends between 9.5 and 9.52 s at the
+latest, and the thread worked since it ended.
+"""
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.readers.linux.poll_outcome import (
+    ConnectionArrival,
+    WorkBeginBounds,
+    did_timeout_end_poll,
+    what_came,
+)
+from profiler.readers.linux.wait_types import BlockedThread, Connection, Wait
+from tests.fakes import seconds
+
+_NOTHING = ConnectionArrival(came=False, before_ns=seconds(5))
+_CLOSED = ConnectionArrival(came=None, is_closed=True)
+
+
+def _poll(until: float | None, within: float | None = 0.02) -> BlockedThread:
+    return BlockedThread(
+        wait=Wait("network"),
+        has_timeout=True,
+        until_ns=None if until is None else seconds(until),
+        until_within_ns=None if within is None else seconds(within),
+    )
+
+
+def _came(before: float, segments: int | None = 1) -> ConnectionArrival:
+    return ConnectionArrival(came=True, segments=segments, before_ns=seconds(before))
+
+
+def _works_since(at: float) -> WorkBeginBounds:
+    return WorkBeginBounds(seconds(at), seconds(at), is_known=True, worked_ns=seconds(10 - at))
+
+
+def _worked(first: float, last: float, on_cpu: float = 0.4) -> WorkBeginBounds:
+    return WorkBeginBounds(seconds(first), seconds(last), is_known=False, worked_ns=seconds(on_cpu))
+
+
+@pytest.mark.parametrize(
+    ("begin", "arrivals", "expected"),
+    [
+        pytest.param(_works_since(9.51), [_NOTHING], True, id="nothing came"),
+        pytest.param(_worked(9.3, 9.6), [_NOTHING, _NOTHING], True, id="nor before it worked"),
+        pytest.param(_works_since(9.2), [_came(0.8)], False, id="the timeout was later"),
+        pytest.param(_works_since(9.51), [_came(0.2)], True, id="it came after the work had begun"),
+        pytest.param(_works_since(9.51), [_came(0.7)], True, id="it came before"),
+        pytest.param(_works_since(9.51), [_came(0.2, 3)], True, id="the moment is the timeout's"),
+        pytest.param(_works_since(9.51), [_came(0.2, None)], True, id="also for an old kernel"),
+        pytest.param(_works_since(9.51), [_came(0.49)], None, id="both at this moment"),
+        pytest.param(_works_since(9.7), [_came(0.2, 3)], None, id="another timeout, or a row"),
+        pytest.param(_works_since(9.7), [_came(0.2)], True, id="another timeout"),
+        pytest.param(_worked(9.3, 9.6), [_came(0.5)], None, id="either of both"),
+        pytest.param(_worked(9.3, 9.6), [_came(0.2)], True, id="only the timeout"),
+        pytest.param(_worked(9.3, 9.6, 0.2), [_came(0.2)], None, id="it waited for a CPU before"),
+        pytest.param(_worked(9.3, 9.4), [_came(0.65)], False, id="only what came"),
+        pytest.param(
+            _works_since(9.51), [ConnectionArrival(came=None)], False, id="nobody can ask"
+        ),
+        pytest.param(_works_since(9.51), [_CLOSED], True, id="a client's timer closed it"),
+        pytest.param(_works_since(9.2), [_CLOSED], False, id="its end came before the timeout"),
+        pytest.param(_worked(9.3, 9.6), [_CLOSED, _came(0.5)], None, id="another one's end, or it"),
+    ],
+)
+def test_what_the_work_began_with(
+    begin: WorkBeginBounds,
+    arrivals: list[ConnectionArrival],
+    expected: bool | None,  # noqa: FBT001
+) -> None:
+    assert did_timeout_end_poll(_poll(9.5), arrivals, begin, seconds(10)) is expected
+
+
+def test_a_timeout_that_is_not_known_well_is_not_told_by_the_moment() -> None:
+    begin = _works_since(9.51)
+    assert did_timeout_end_poll(_poll(9.3, 0.3), [_came(0.2, 3)], begin, seconds(10)) is None
+    assert did_timeout_end_poll(_poll(9.5, None), [_came(0.2, 3)], begin, seconds(10)) is None
+    assert did_timeout_end_poll(_poll(None), [_NOTHING], begin, seconds(10)) is False
+    assert did_timeout_end_poll(_poll(None), [_came(0.7)], begin, seconds(10)) is None
+
+
+@pytest.mark.parametrize(
+    ("begin", "arrivals", "expected"),
+    [
+        pytest.param(_worked(9.3, 9.6), [_NOTHING], True, id="nothing came"),
+        pytest.param(_worked(9.3, 9.6), [_came(0.2)], True, id="it came after the work"),
+        pytest.param(
+            _works_since(9.51), [_came(0.4, 3)], None, id="it may have ended the next poll"
+        ),
+        pytest.param(_worked(9.3, 9.4), [_NOTHING], False, id="a wake-up ended it"),
+    ],
+)
+def test_what_a_short_poll_ended_with(
+    begin: WorkBeginBounds,
+    arrivals: list[ConnectionArrival],
+    expected: bool | None,  # noqa: FBT001
+) -> None:
+    """Others may have followed it, so its moment says nothing."""
+    assert did_timeout_end_poll(_poll(9.5, None), arrivals, begin, seconds(10)) is expected
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [Connection("10.0.3.9:5432", 7, owes=True), Connection("10.0.3.9:5432", received_bytes=0)],
+    ids=["answer", "greeting"],
+)
+def test_polls_for_an_answer_are_no_timer_if_they_are_short_or_it_was_the_last(
+    connection: Connection,
+) -> None:
+    poll = replace(_poll(9.5, None), connections=(connection,))
+    assert did_timeout_end_poll(poll, [_NOTHING], _worked(9.3, 9.6), seconds(10)) is False
+    poll = replace(_poll(9.5), connections=(connection,))
+    assert did_timeout_end_poll(poll, [_CLOSED], _works_since(9.51), seconds(10)) is False
+
+
+@pytest.mark.parametrize(("timed_out", "on_closed"), [(True, False), (False, None), (None, None)])
+def test_nothing_came_on_a_connection_that_a_timer_closed(
+    timed_out: bool | None,  # noqa: FBT001
+    on_closed: bool | None,  # noqa: FBT001
+) -> None:
+    arrivals = [_CLOSED, _came(0.2), ConnectionArrival(came=None)]
+    assert what_came(arrivals, timed_out=timed_out) == (on_closed, True, None)
