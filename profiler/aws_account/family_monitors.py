@@ -73,7 +73,7 @@ def plan_monitors(
         request=RolloutRequest(clusters=clusters, scheduled=scheduled, services=services),
         plan_change=partial(plan_addition, options=AddMonitorOptions()),
         adds=True,
-        now_ns=now_ns,
+        wall_ns=lambda: now_ns,
         read_revision=read_revision,
         names_starters=not scheduled,  # a schedule starts them
         on_step=on_problem,

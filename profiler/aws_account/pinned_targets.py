@@ -54,11 +54,15 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
     describe: Callable[[str], bytes]
     describe_again: Callable[[str], bytes]  # a revision before a target is moved to it
     # A target that starts no task later is never dead. One whose schedule is over is not moved:
-    # AWS does not say what an update of such a schedule starts.
-    now_ns: int
+    # AWS does not say what an update of such a schedule starts. A person may let the plan wait.
+    wall_ns: Callable[[], int]
     moves: bool = False  # pinned targets to a new revision
     # Many schedules may start one revision, which never changes.
     revisions: dict[str, TaskDefinitionDocument] = {}
+
+    @property
+    def now_ns(self) -> int:
+        return self.wall_ns()
 
     def remember_revision(self, revision: str, document: TaskDefinitionDocument) -> None:
         """Keep a revision that was read, so that it is not read again."""
@@ -391,10 +395,15 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
             reason = f"no longer pinned to a revision of {planned.family}"
             return "skipped", f"{target.title} skipped: {reason}"
         pin_difference = self._pin_difference(planned, current)
-        if pin_difference == "none" or is_target_over(current, self.now_ns):
+        if pin_difference == "none":
             return "unchanged", ""
-        if self._move_obstacle(planned, current, pin_difference):
-            return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"
+        left = None
+        if is_target_over(current, self.now_ns):
+            left = "it is not due any more"
+        elif self._move_obstacle(planned, current, pin_difference):
+            left = f"pinned to {current.pinned_revision}"
+        if left:
+            return "skipped", f"{current.title} skipped: {left}"
         remedy = "run the command again"
         # Its revision is the newest now.
         if self.part == "size" and not self._is_named_by_user(planned):

@@ -153,7 +153,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     )
     image: str | None = None  # of the monitor, if its repository has a name of the user's own
     names_starters: bool = False
-    now_ns: int  # when a target must still be due
+    wall_ns: Callable[[], int]  # the time after which a target must still be due
     # Asked before a target is moved, and before a monitor changes; sizes ask for themselves.
     owners: CloudFormationOwners | None = None
     read_revision: Callable[[str], bytes] | None = None  # in place of one call for each
@@ -205,7 +205,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             clusters=TargetClusterReader(self.open_client, self.on_problem),
             describe=self._describe_definition,
             describe_again=self._definitions.describe,
-            now_ns=self.now_ns,
+            wall_ns=self.wall_ns,
             moves=self.request.update_schedules,
         )
 

@@ -391,14 +391,7 @@ class _ResizePlanning(Struct, frozen=True, kw_only=True):
             return plans.plan_size(family, document, started_by)
 
         rollout = _resize_rollout(
-            self.open_client,
-            self.request,
-            plan,
-            reads,
-            account.owners,
-            output,
-            jobs,
-            self.runs.span.now_ns,
+            self.open_client, self.request, plan, reads, account.owners, output, jobs
         )
         rollout.plans_services = True
         if jobs is not None:
@@ -468,7 +461,6 @@ def _resize_rollout(
     owners: CloudFormationOwners,
     output: _Output,
     jobs: JobDefinitions | None,
-    now_ns: int,
 ) -> Rollout:
     """The rollout of new sizes, which reads and reports as this command does."""
     return Rollout(
@@ -479,7 +471,7 @@ def _resize_rollout(
         owners=owners,
         read_revision=reads.describe,
         jobs=jobs,
-        now_ns=now_ns,
+        wall_ns=SystemClock().wall_ns,
         on_step=output.print_step,
         on_problem=warn,
     )
@@ -502,10 +494,7 @@ def _revert_families(open_client: OpenClient, request: RolloutRequest, output: _
     owners = CloudFormationOwners(open_client)
     if jobs is not None:
         request = replace(request, globs=request.job_definitions)
-    now_ns = SystemClock().wall_ns()
-    rollout = _resize_rollout(
-        open_client, request, plans.plan_revert, reads, owners, output, jobs, now_ns
-    )
+    rollout = _resize_rollout(open_client, request, plans.plan_revert, reads, owners, output, jobs)
     families = rollout.selected_families()
     planned = collect_with_progress(
         "Reading task definitions", rollout.plan_families(families), len(families)

@@ -477,7 +477,7 @@ def _roll_out(
         adds=adds,
         image=image,
         names_starters=adds,
-        now_ns=SystemClock().wall_ns(),
+        wall_ns=SystemClock().wall_ns,
         owners=CloudFormationOwners(open_client),
         on_step=partial(say_done, as_json=as_json),
         on_problem=warn,

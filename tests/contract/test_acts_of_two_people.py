@@ -6,12 +6,15 @@ and the moves.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from profiler.cli.wiring import aws_options
+from profiler.core.timestamps import NS_PER_HOUR
 from profiler.task_definitions.permissions import report_policy
 from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, STACK_TAG, Account, logs_to
@@ -164,6 +167,31 @@ def test_nothing_is_moved_to_a_revision_that_somebody_deregisters_meanwhile(
     assert sentence in " ".join(done.stderr.split())
     find = account.started_by_schedule if started == "schedule" else account.started_by_rule
     assert find("night") == "nightly:1"
+
+
+def test_what_a_schedule_has_started_meanwhile_for_the_last_time_is_not_updated(
+    people: TwoPeople, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person answers hours after the plan was printed; the other one is due later."""
+    account = people.account
+    account.oversized("nightly")
+    now = datetime.now(UTC)
+    for name, hours in (("soon", 1), ("later", 5)):
+        due = now + timedelta(hours=hours)
+        account.schedule(name, "nightly:1", expression=f"at({due:%Y-%m-%dT%H:%M:%S})")
+
+    later_ns = time.time_ns() + 2 * NS_PER_HOUR
+
+    def wait() -> None:
+        monkeypatch.setattr(time, "time_ns", lambda: later_ns)
+
+    people.when_the_revision_is_registered(wait)
+    done = account.resize(*ACT)
+    assert done.returncode == 0, done.stderr
+    assert account.newest("nightly") == [2]
+    assert account.started_by_schedule("later") == "nightly:2"
+    assert account.started_by_schedule("soon") == "nightly:1"
+    assert "schedule soon skipped: it is not due any more" in done.stdout
 
 
 def test_a_reading_that_failed_is_not_taken_for_the_plan(people: TwoPeople) -> None:

@@ -94,7 +94,7 @@ def test_pinned_schedules_in_other_clusters_count_and_the_sentence_says_so(
         open_client=Mock(),
         request=RolloutRequest(clusters=clusters),
         plan_change=Mock(),
-        now_ns=0,
+        wall_ns=Mock(),
         on_step=Mock(),
         on_problem=Mock(),
     )
