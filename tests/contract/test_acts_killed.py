@@ -199,7 +199,6 @@ def check_startable_unproxied(built: Built) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_two_people_at_once_leave_what_one_would(

@@ -72,7 +72,6 @@ READ_AGAIN = {"DescribeStackResources", "ListClusters", "ListTasks"}
 
 
 @pytest.mark.slow
-@pytest.mark.diagonal
 @each_refused
 @pytest.mark.parametrize("build", [rolled_out, removed])
 def test_a_refused_call_of_a_rollout_is_said_and_leaves_a_part_of_it(

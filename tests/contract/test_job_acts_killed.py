@@ -152,7 +152,6 @@ def test_a_throttled_call_is_waited_out_and_an_endless_one_is_said(
 
 
 @pytest.mark.slow
-@pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_two_people_at_once_leave_what_one_would(

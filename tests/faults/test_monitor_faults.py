@@ -139,6 +139,7 @@ def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(
     assert record["monitor"]["restarts"] == 1
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("manner", [IS_SILENT, TAKES_AND_IS_SILENT], ids=["before", "after"])
 def test_a_monitor_killed_while_it_reports_reports_again(
     manner: Manner, endpoint: FaultyEndpoint, logs: LogApi
@@ -244,6 +245,7 @@ def test_sigterm_after_the_put_does_not_change_the_exit_code(
     assert len(logs.lines) == 1
 
 
+@pytest.mark.slow
 def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs: LogApi) -> None:
     task, name = FaultyTask("task-monitor-2"), "task-monitor-2"
     task.images[name] = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:1"

@@ -221,6 +221,7 @@ def test_the_known_programs_call_the_driver_as_its_header_declares_it(
     assert json.loads((tmp_path / "truth").read_text())["held_mb"] == pytest.approx(8192, rel=0.06)
 
 
+@pytest.mark.slow
 def test_all_checks_of_a_device_leave_what_they_found_in_one_folder(
     driver: Mapping[str, str], tmp_path: Path
 ) -> None:

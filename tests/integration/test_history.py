@@ -116,6 +116,7 @@ def test_no_history(history_file: Path) -> None:
     assert not history_file.parent.exists()
 
 
+@pytest.mark.slow
 def test_twenty_at_once_lose_none() -> None:
     processes = [
         subprocess.Popen(

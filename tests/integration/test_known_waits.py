@@ -31,6 +31,7 @@ _STOPPED_SECONDS, _FULL_SECONDS = 1.0, 2.0
 _STEP_SECONDS = 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lane", ["test", pytest.param("slow", marks=pytest.mark.waits)])
 def test_each_part_is_what_the_program_itself_says(lane: Lane) -> None:
     wrong, _missing = check(of_lane(lane), at_once=6)

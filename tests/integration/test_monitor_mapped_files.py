@@ -69,6 +69,7 @@ def file() -> Iterator[Path]:
         path.unlink()
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("sees_processes", [True, False])
 def test_a_batch_that_fills_its_limit_with_a_mapped_file_is_small(
     aws: FakeAws, new_lines: Callable[[], list[Line]], file: Path, *, sees_processes: bool

@@ -144,6 +144,7 @@ def pipe() -> Iterator[Pipe]:
         yield opened
 
 
+@pytest.mark.slow
 def test_checkpoints_that_nobody_reads_stop_neither_the_samples_nor_the_report(
     aws: FakeAws, pipe: Pipe
 ) -> None:
@@ -161,6 +162,7 @@ def test_checkpoints_that_nobody_reads_stop_neither_the_samples_nor_the_report(
     assert len(lost) == 1
 
 
+@pytest.mark.slow
 def test_the_monitor_ends_in_time_if_nobody_reads_a_word_of_it(pipe: Pipe) -> None:
     both = pipe.write_end
     with Sidecar(

@@ -125,7 +125,7 @@ _WAYS = {
 }
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(("way", "processes", "true_mib"), _WAYS.values(), ids=_WAYS)
 def test_a_page_counts_once(
     run_as: _RunAs, program: str, place: Path, way: Sequence[str], processes: int, true_mib: int
@@ -139,6 +139,7 @@ def test_a_page_counts_once(
     _assert_rows_within(record)
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("readings", [0, 20], ids=["before a reading", "after some"])
 def test_what_only_the_marks_show_is_a_bound(readings: int, program: str, place: Path) -> None:
     """Without a control group: memory that is mapped four times, and that nobody has read."""
@@ -151,6 +152,7 @@ def test_what_only_the_marks_show_is_a_bound(readings: int, program: str, place:
     assert max((_peak_mib(record), *bounds_mib)) > times * _SIZE_MIB * 0.9
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("start", [(), WITHOUT_GROUPS], ids=["in a group", "without a group"])
 def test_a_file_that_only_the_marks_show_is_no_memory(
     start: Sequence[str], program: str, place: Path
@@ -160,6 +162,7 @@ def test_a_file_that_only_the_marks_show_is_no_memory(
     assert _peak_mib(record) < _SLACK_MIB
 
 
+@pytest.mark.diagonal(1)
 def test_two_views_of_a_file_are_no_used_memory(run_as: _RunAs, program: str, place: Path) -> None:
     (place / "file").write_bytes(bytes(mappings.SIZE))
     words = (program, str(place / _PROGRAM.name), "file", _SECONDS, "2", str(place / "file"))
@@ -169,6 +172,7 @@ def test_two_views_of_a_file_are_no_used_memory(run_as: _RunAs, program: str, pl
     assert mapped_mib < _SIZE_MIB + _SLACK_MIB
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("start", [(), WITHOUT_GROUPS], ids=["in a group", "without a group"])
 def test_a_file_that_is_locked_in_memory_is_used(
     start: Sequence[str], program: str, place: Path
@@ -182,6 +186,7 @@ def test_a_file_that_is_locked_in_memory_is_used(
     assert mapped_mib < _SLACK_MIB
 
 
+@pytest.mark.slow
 def test_below_a_shell_it_counts_once_and_within_a_budget(
     run_as: _RunAs, program: str, place: Path
 ) -> None:
@@ -222,6 +227,7 @@ def _most_shared() -> Iterator[Callable[[], float]]:
         shared.close()
 
 
+@pytest.mark.slow
 def test_where_the_share_is_not_readable_the_shared_memory_that_there_is_bounds_it(
     run_as: _RunAs, of_root: str, place: Path
 ) -> None:
@@ -317,6 +323,7 @@ def batch_group() -> Iterator[tuple[_RealBatch, Path]]:
     remove_group(group)
 
 
+@pytest.mark.slow
 def test_the_monitor_beside_the_batchs_processes_counts_it_once(
     aws: FakeAws,
     new_lines: Callable[[], list[dict[str, Any]]],

@@ -82,6 +82,7 @@ def test_a_short_program_has_no_more_cpu_time_than_it_used(
             assert (row.cpu_seconds or 0) <= 1.5 * used + _ROUNDING_SECONDS
 
 
+@pytest.mark.slow
 def test_all_rows_together_have_the_cpu_time_of_the_run(
     short_programs: tuple[Record, Path],
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_run_of_one_program_is_its_program_in_all_steps(tmp_path: Path) -> Non
         assert size is None or total is None or size >= total - 5
 
 
+@pytest.mark.slow
 def test_a_program_that_renames_its_main_thread_is_one_row(tmp_path: Path) -> None:
     record = _record(tmp_path / "renamed.py", _RENAMED)
     (row,) = [row for row in record.processes if not is_other_processes(row)]

@@ -50,6 +50,7 @@ def _standard_modules() -> Iterator[str]:
             yield name
 
 
+@pytest.mark.slow
 def test_another_user_imports_every_module_of_the_package(code_for_all: Path) -> None:
     imported = _lines(*as_nobody(code_for_all, _IMPORTS_ALL))
     assert "profiler.aggregation.run_notices" in imported

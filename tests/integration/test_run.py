@@ -56,6 +56,7 @@ def _record(*words: str, options: Sequence[str] = ()) -> Record:
 # --- transparent ---------------------------------------------------------------------------------
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -465,6 +466,7 @@ _WITNESS = (
 )
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     "words",
     [
@@ -484,6 +486,7 @@ def test_cpu_seconds_are_the_kernels(words: tuple[str, ...]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_cpu_seconds_hold_an_orphans() -> None:
     words = python(_ORPHAN.format(_BURN.format(0.5).replace("\n", "\n        ")))
     cpu_seconds = _record(*words).metrics.cpu_seconds
@@ -496,6 +499,7 @@ _SPIKE = (
 )
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("rest_seconds", [0.1, 1.1])
 def test_a_spike_of_a_single_process_that_is_read_is_the_kernels(rest_seconds: float) -> None:
     record = _record(*python(f"{_SPIKE}{rest_seconds})"))

@@ -146,6 +146,7 @@ _SPIKE = (
 _ONE_OF_SEVERAL = "sleep 1.2 & sleep 1.3 & {} -c '{}' & wait"
 
 
+@pytest.mark.diagonal(1)
 @_needs_memory
 @pytest.mark.parametrize("phase_seconds", [0, 0.3, 0.75])
 def test_a_spike_of_one_of_several_processes_is_the_kernels_at_any_phase(
@@ -180,6 +181,7 @@ _MAPS_FILE = (
 _MAPPED_MIB = 100
 
 
+@pytest.mark.diagonal(1)
 @_needs_memory
 @pytest.mark.parametrize("is_only_process", [True, False])
 def test_a_mapped_file_is_not_used(tmp_path: Path, *, is_only_process: bool) -> None:
@@ -199,6 +201,7 @@ def test_a_mapped_file_is_not_used(tmp_path: Path, *, is_only_process: bool) -> 
     assert largest <= present(metrics.max_memory_used_mb)
 
 
+@pytest.mark.slow
 @_needs_memory
 def test_a_file_that_is_read_twice_is_not_memory_that_is_needed(tmp_path: Path) -> None:
     """The command needs 4 to 11 MiB, by its Python. The file is page cache, in its active part since it was
@@ -254,7 +257,7 @@ _AT_LIMIT = python(
 _ABOVE_LIMIT = python("x = b'a' * (900 << 20)")
 
 
-@pytest.mark.diagonal
+@pytest.mark.slow
 @_needs_memory
 @_needs_mounts
 @pytest.mark.parametrize("has_own_group", [True, False])
@@ -392,6 +395,7 @@ _READS_ITSELF = (
 )
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 @pytest.mark.parametrize("then", ["sleep 2.5", "true"])
 def test_a_file_that_is_deleted_unwritten_counts_for_no_user_as_written_without_a_word(
@@ -423,6 +427,7 @@ def test_a_file_that_is_deleted_unwritten_counts_for_no_user_as_written_without_
 _IGNORES_ITS_CHILDREN = ("env", "--ignore-signal=CHLD", "true")
 
 
+@pytest.mark.diagonal(1)
 @_needs_mounts
 @pytest.mark.parametrize(
     ("namespace", "words", "is_said"),

@@ -120,6 +120,7 @@ def _record(*words: str) -> Record:
     return report_of(finished.stderr).record
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("lines", _MAPPED.values(), ids=_MAPPED.keys())
 def test_a_mapped_file_is_not_used_and_said_apart(lines: str, file: Path) -> None:
     metrics = _record(*_program(lines), str(file)).metrics
@@ -129,6 +130,7 @@ def test_a_mapped_file_is_not_used_and_said_apart(lines: str, file: Path) -> Non
     assert present(metrics.memory_usage_peak_mb) > 0.95 * _FILE_MIB
 
 
+@pytest.mark.slow
 def test_a_file_that_is_read_is_not_mapped(file: Path) -> None:
     metrics = _record(*_program(_READ), str(file)).metrics
     assert present(metrics.max_memory_used_mb) < _OWN_MIB
@@ -136,6 +138,7 @@ def test_a_file_that_is_read_is_not_mapped(file: Path) -> None:
     assert present(present(metrics.memory_cache_mb).max) > 0.95 * _FILE_MIB
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("lines", _HELD.values(), ids=_HELD.keys())
 def test_what_the_kernel_cannot_drop_is_used_once(lines: str, file: Path) -> None:
     if "lock(" in lines and os.geteuid() != 0:
@@ -148,6 +151,7 @@ def test_what_the_kernel_cannot_drop_is_used_once(lines: str, file: Path) -> Non
     assert present(present(metrics.memory_used_mb).p95) > _HELD_MIB
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("heap_mib", [0, 110])
 def test_a_locked_file_that_another_group_has_read_is_a_doubt(file: Path, heap_mib: int) -> None:
     """The kernel charges a page to the group that read it first, here the test's."""
@@ -166,6 +170,7 @@ def test_a_locked_file_that_another_group_has_read_is_a_doubt(file: Path, heap_m
     assert any("locked pages of files" in warning for warning in record.monitor.warnings)
 
 
+@pytest.mark.slow
 def test_a_locked_heap_beside_a_mapped_file_is_no_doubt(file: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to lock memory")
@@ -192,6 +197,7 @@ for _ in range(3): base.execute("SELECT sum(length(hex(substr(x, 999000)))) FROM
 """
 
 
+@pytest.mark.slow
 def test_a_database_that_sqlite_maps_is_not_used(file: Path, tmp_path: Path) -> None:
     base = Path(f"/var/tmp/{tmp_path.name}-{os.getpid()}.db")
     try:
@@ -205,7 +211,7 @@ def test_a_database_that_sqlite_maps_is_not_used(file: Path, tmp_path: Path) -> 
 _KILLED = "wait_for_readings(10)\nos.kill(os.getpid(), 9)"
 
 
-@pytest.mark.diagonal(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit_mib", "end"), [(64, ""), (128, ""), (256, ""), (512, ""), (64, _KILLED), (256, _KILLED)]
 )

@@ -109,6 +109,7 @@ def _mib(counters: Mapping[str, int], name: str) -> float:
     return counters[name] / _MIB
 
 
+@pytest.mark.slow
 def test_shared_memory_counts_once_beside_a_file_that_was_read(file_on_disk: Path) -> None:
     record, printed = _run(*python(_SHARED_AND_FILE), str(file_on_disk))
     counters = json.loads(printed)
@@ -149,6 +150,7 @@ def _drops_of_entries() -> int:
     return int(counters["slabs_scanned"]) + int(counters["drop_slab"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to empty the kernel's caches")
 def test_directory_entries_that_can_be_dropped_are_not_needed(tmp_path: Path) -> None:
     """find holds 8 MB, and runs in a group of so much: the rest is inodes and their names.

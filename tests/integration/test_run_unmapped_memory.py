@@ -133,6 +133,7 @@ hold_for_most()
 """
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("lines", [_SHARED, _SHARED_BY_A_CHILD], ids=["process", "child"])
 def test_shared_memory_counts_once_while_it_is_mapped_and_after(
     run_as_nobody: _RunAsNobody, program: str, lines: str
@@ -154,6 +155,7 @@ hold_for_most()
 """
 
 
+@pytest.mark.slow
 def test_lazily_freed_memory_is_used_until_it_is_freed(
     run_as_nobody: _RunAsNobody, program: str
 ) -> None:
@@ -210,6 +212,7 @@ libc.shmctl(segment, 0, None)
 """
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("attached", [0, 1, 3])
 def test_a_segment_counts_once_while_it_exists(
     run_as_nobody: _RunAsNobody, program: str, attached: int
@@ -248,6 +251,7 @@ hold_for_most()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made", [_SEGMENT, _FILE, _FILE_OF_A_CHILD], ids=["segment", "file", "child"]
 )
@@ -284,6 +288,7 @@ def _apart() -> Iterator[Sequence[str]]:
         yield entering(group)
 
 
+@pytest.mark.slow
 def test_a_segment_of_another_program_is_a_warning_and_no_value(
     run_as_nobody: _RunAsNobody, path: Path, program: str
 ) -> None:
@@ -324,6 +329,7 @@ hold_for_most()
 _BELOW_A_SHELL = ("sh", "-c", 'export PROFILER=$PPID; "$@"; true', "sh")
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("shell", [(), _BELOW_A_SHELL])
 def test_page_tables_count(
     run_as_nobody: _RunAsNobody, program: str, shell: tuple[str, ...]
@@ -393,6 +399,7 @@ def of_root(program: str) -> Iterator[str]:
     setuid.unlink()
 
 
+@pytest.mark.slow
 @_needs_mounts
 def test_processes_that_proc_hides_make_the_memory_a_lower_bound(
     run_as_nobody: _RunAsNobody, of_root: str

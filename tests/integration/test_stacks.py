@@ -150,6 +150,7 @@ def waiting(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return run_together(calls, at_once=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", _RUNNING)
 def test_the_function_that_runs_is_named(
     program: Path, running: dict[str, Seen], what: str
@@ -180,6 +181,7 @@ def _names_own_function(stack: str) -> bool:
     return any(f"{name} (job.py)" in stack for name in (*_RUNNING, *_WAITING))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", _WAITING)
 def test_the_function_that_waits_is_named(waiting: dict[str, Seen], what: str) -> None:
     record, seen = waiting[what]
@@ -219,6 +221,7 @@ print(used[0] / sum(used))
 _POINTS = 10
 
 
+@pytest.mark.slow
 def test_the_shares_of_two_functions_are_those_of_their_cpu_time(tmp_path: Path) -> None:
     program = tmp_path / "job.py"
     program.write_text(_TWO_FUNCTIONS)

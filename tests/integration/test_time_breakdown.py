@@ -107,6 +107,7 @@ def _of_waits(made: TimeBreakdown, kind: str) -> float:
     return float(100 * (getattr(made, f"{kind}_percent") or 0) / rest)
 
 
+@pytest.mark.diagonal(4)
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_what_a_program_waits_for(name: str) -> None:
     made, (kind, _, call) = _breakdown(_PROGRAMS[name]), name.partition(": ")
@@ -114,6 +115,7 @@ def test_what_a_program_waits_for(name: str) -> None:
     assert kind != "network" or not call or made.waiting_for[0].target.startswith("127.0.0.1:")
 
 
+@pytest.mark.slow
 def test_a_child_that_computes_is_on_the_cpu_and_not_waited_for() -> None:
     made = _breakdown(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_BURN!r}])")
     assert present(made.child_percent) < _MOST
@@ -138,6 +140,7 @@ def test_writes_to_a_file(tmp_path: Path) -> None:
         assert str(tmp_path / "written") in [row.target for row in made.waiting_for]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset")
 def test_two_programs_on_one_cpu_wait_for_each_other() -> None:
     cpu = str(min(os.sched_getaffinity(0)))

@@ -47,6 +47,7 @@ def task_profiler(
     return done
 
 
+@pytest.mark.slow
 def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Path) -> None:
     """Those before install the package, as the fixture has done."""
     installs, slow, *_ = scripts(Path("README.md"))
@@ -67,6 +68,7 @@ def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Pa
     assert "words" in done.stdout
 
 
+@pytest.mark.slow
 def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
     assert (
         json.loads(task_profiler(installed, "notify", "-", text=json.dumps(EVENT)).stdout)[

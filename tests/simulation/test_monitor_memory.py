@@ -133,7 +133,7 @@ def _machine_of(task: _GroupTask, folder: Path) -> Iterator[list[str]]:
             follow.wait()
 
 
-@pytest.mark.diagonal(3)
+@pytest.mark.diagonal(1)
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
 @pytest.mark.parametrize(
     ("program", "period", "least_mib", "most_mib"),
@@ -179,6 +179,7 @@ def test_no_page_counts_twice_and_none_is_forgotten(
     assert record.metrics.memory_peak_source == "sampled"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
 def test_shared_memory_counts_once_beside_a_file() -> None:
     task, folder = _GroupTask(1), Path("/var/tmp")

@@ -310,7 +310,7 @@ def in_each(found: list[Counter[str]]) -> Counter[str]:
 EACH_ONCE = {f"run-{run}": 1 for run in range(RUNS)}
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("has_pipeline", [False, True])
 @pytest.mark.parametrize("remembered", [4096, 1])
 @pytest.mark.parametrize("seed", range(6))
@@ -327,7 +327,7 @@ def test_each_run_is_in_exactly_one_message_and_in_the_same_one_of_both_ways(
     assert messages(Random(seed), arrivals, of_lines()) == with_cluster
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("way", ["cluster", "pipeline", "lines"])
 @pytest.mark.parametrize("remembered", [4096, 1])
 @pytest.mark.parametrize("seed", range(8))
@@ -345,7 +345,7 @@ def test_each_job_is_counted_once_however_late_batch_says_that_it_makes_another_
     assert in_each(messages(Random(seed), arrivals, told)) == EACH_ONCE
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("way", ["cluster", "lines"])
 @pytest.mark.parametrize("remembered", [4096, 1])
 @pytest.mark.parametrize("seed", [*range(6), 9, 12])
@@ -385,7 +385,7 @@ def test_a_message_tells_the_last_attempt_that_ecs_has_told_of_until_then(
     assert wrong == []
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("way", ["cluster", "pipeline", "lines"])
 @pytest.mark.parametrize("remembered", [4096, 1])
 @pytest.mark.parametrize("seed", range(3))

@@ -93,6 +93,7 @@ def test_the_command_itself_has_all_its_time(tmp_path: Path) -> None:
     assert not without_caused_by_others(present(record.monitor).warnings)
 
 
+@pytest.mark.slow
 def test_a_child_has_what_was_read_of_it_and_the_others_the_rest(
     tmp_path: Path,
 ) -> None:
@@ -185,6 +186,7 @@ def _profiled_memory(program: str, folder: Path) -> tuple[Record, float]:
     return decode(output.read_bytes()).record, most_bytes / _MIB
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.skipif(not can_limit(), reason="needs version 1 of the control groups")
 @pytest.mark.parametrize("program", [_COPIES, _POOL, _MAPS], ids=["copies", "pool", "maps"])
 def test_pages_that_processes_share_count_once_and_copies_count(program: str) -> None:

@@ -474,6 +474,7 @@ def near(value: float | None) -> Any:
     return None if value is None else pytest.approx(value, rel=1e-3)
 
 
+@pytest.mark.slow
 @in_each_case
 def test_programs_get_the_numbers_that_are_the_runs_own(name: str) -> None:
     report = played_case(name).report
@@ -548,6 +549,7 @@ def test_what_is_live_is_of_the_records_gpus_and_says_whose_it_is(name: str) -> 
     assert scopes == [live.scope or "batch" for live in played.live]
 
 
+@pytest.mark.slow
 @in_each_case
 def test_a_family_of_such_runs_gets_no_number_of_others(name: str) -> None:
     records = [

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
@@ -155,6 +156,7 @@ def test_a_random_run_has_one_set_of_sentences(report: Report) -> None:
     check(report)
 
 
+@pytest.mark.slow
 @every_run
 def test_an_awkward_run_has_one_set_of_sentences(make: object) -> None:
     assert callable(make)

@@ -616,6 +616,7 @@ def test_a_replayed_line_has_its_original_timestamp() -> None:
     assert TrustingForwarder().forward(line(at=long_ago), at_ms=at_ms) == INDEXED
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(("period", "most"), [("month", 4), ("day", 79)])
 def test_a_hostile_stream_names_at_most_four_monthly_or_79_daily_indices(
     period: Any, most: int

@@ -67,6 +67,7 @@ def test_the_totals_and_the_memory_of_a_name(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_any_number_of_names_takes_the_same_memory_also_with_their_series() -> None:
     totals = ProcessTotals(make_series=lambda: SeriesByCommand(0, NS_PER_SECOND, 60))

@@ -749,6 +749,7 @@ def test_equal_looks_in_a_row_are_kept_as_one() -> None:
     assert run.parts["sleep"] > 99
 
 
+@pytest.mark.slow
 def test_memory_is_flat() -> None:
     run = LookedRun()
     chance = random.Random(1)

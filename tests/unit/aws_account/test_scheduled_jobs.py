@@ -84,6 +84,7 @@ def test_what_batch_forgot_is_unknown_and_never_missed(batch: FakeBatch) -> None
     assert (due.outcome, due.reason) == ("unknown", JOB_TOO_OLD)
 
 
+@pytest.mark.slow
 def test_of_a_very_frequent_name_the_newest_jobs_are_known(batch: FakeBatch) -> None:
     for _ in range(2_010):
         batch.now_ms += 1_000

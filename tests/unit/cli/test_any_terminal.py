@@ -207,6 +207,7 @@ def test_a_report_says_its_end_in_any_encoding_and_its_page_is_in_utf_8(
         assert "</html>" in (tmp_path / page).read_bytes().decode()
 
 
+@pytest.mark.slow
 def test_a_reader_that_wants_no_more_ends_a_command_without_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,6 +217,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [("show nig", ["nightly-etl", "nightly-copy"]), ("report -o pag", ["compopt -o default"])],

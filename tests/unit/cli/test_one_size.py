@@ -35,6 +35,7 @@ FAMILIES = 60
 NONE = PriceOverrides()
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("on_fargate", [None, "us-east-1"])
 def test_every_place_gives_a_family_the_same_size_and_money(
     tmp_path: Path, on_fargate: str | None

@@ -189,6 +189,7 @@ def test_an_event_that_unpacks_to_more_than_the_limit_is_an_error() -> None:
         decode_subscription_event(packed(bomb))
 
 
+@pytest.mark.slow
 def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     held: list[int] = []
 

@@ -298,6 +298,7 @@ def test_ticks_of_many_processes_and_all_other_readings_have_one_share() -> None
     assert sum(kind == "tick" for kind, _ in readings) > 100
 
 
+@pytest.mark.slow
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # it would shrink for minutes
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 100)), min_size=110, max_size=140))
 def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int, int]]) -> None:

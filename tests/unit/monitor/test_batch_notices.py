@@ -271,6 +271,7 @@ def on_fargate(fakes: PlayedMonitor, traffic: Callable[[float], int]) -> PlayedM
     return fakes
 
 
+@pytest.mark.slow
 def test_the_monitors_own_lines_do_not_hide_that_a_batch_is_stuck() -> None:
     fakes = on_fargate(world_of(ends=1500.5, stuck_minutes=10, checkpoint_seconds=60), lambda _: 0)
     assert kinds(fakes) == ["stuck"]

@@ -91,6 +91,7 @@ phases = st.floats(0, 25)
 jitters = st.lists(st.floats(0, 0.8), min_size=1, max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     period=periods,

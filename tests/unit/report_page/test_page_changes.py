@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from random import Random
 
+import pytest
 from msgspec.structs import replace
 
 from profiler.record.record_model import Report
@@ -38,6 +39,7 @@ def nights(*durations_ms: float, outcome: str = "success", apart_ms: int = DAY_M
     return runs[::-1]
 
 
+@pytest.mark.slow
 def test_the_halves_of_one_night_have_no_change() -> None:
     """Neither where they differ by chance, nor where the large inputs come last."""
     assert len(PROCESSES) > 30

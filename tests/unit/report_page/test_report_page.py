@@ -520,6 +520,7 @@ def test_the_stacks_of_at_most_fifty_runs_are_read() -> None:
     assert [one.record.task_id for one in asked] == [f"{number:032x}" for number in range(50)]
 
 
+@pytest.mark.slow
 def test_series_and_stacks_do_not_make_the_page_longer_than_its_limit() -> None:
     """The newest runs have the series that fit."""
     runs = []

@@ -204,6 +204,7 @@ DAYS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(DAYS, lists(1, 12, oracle.MONTHS), lists(2023, 2030, wraps=False))
 def test_the_days_are_those_of_the_oracle(days: tuple[str, str], months: str, years: str) -> None:
@@ -220,6 +221,7 @@ def last_before(expression: str) -> int | None:
     return next((in_ns(noon) for noon in noons if oracle.names_date(expression, noon.date())), None)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.sampled_from(sorted(CHANGES)),

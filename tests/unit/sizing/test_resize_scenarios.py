@@ -86,6 +86,7 @@ def resized(size: tuple[float, float] = NEW, before: tuple[float, float] = OLD) 
 # --- the window -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_large_run_a_night_among_96_keeps_its_memory() -> None:
     small = runs(96 * 30, minutes=15, size=(1, 4096), peak_mb=300)
     nights = runs(30, start=0.1, size=(1, 4096), peak_mb=3300)
@@ -225,6 +226,7 @@ def test_runs_at_another_size_are_no_successes_of_the_new_one() -> None:
     assert decide([*before, *own, *retries], resized()).action == "keep"
 
 
+@pytest.mark.slow
 def test_a_persons_emergency_enlargement_is_not_undone_before_14_days() -> None:
     """A run of 02:00 needs 7 GB, and a person has registered 8 GB without a tag."""
     small = runs(96 * 20, minutes=15)
@@ -442,6 +444,7 @@ def test_the_longest_run_at_a_due_time_decides_whether_runs_overlap() -> None:
     assert_resized(decide(no_slower, None, QUARTER_HOUR))
 
 
+@pytest.mark.slow
 def test_a_slower_run_that_overlaps_the_next_one_puts_the_old_size_back() -> None:
     before = runs(96 * 20, minutes=15, **minutes_long(13))
     after: dict[str, Any] = {"revision": 2, "start": 20, "minutes": 15, "size": (0.5, 1024)}

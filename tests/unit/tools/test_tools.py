@@ -186,6 +186,7 @@ def test_links_out_of_the_documentation_lead_to_the_repository_if_the_file_is_th
         link_to_repository("[a](../../lambda/gone.py)", "how-to/x.md", REPOSITORY, "main")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["show", "resize"])
 def test_a_picture_is_the_commands_output_and_loads_and_runs_nothing(name: str) -> None:
     drawn = (
@@ -199,6 +200,7 @@ def test_a_picture_is_the_commands_output_and_loads_and_runs_nothing(name: str) 
     assert "<script" not in picture
 
 
+@pytest.mark.slow
 def test_the_runs_of_the_picture_are_those_of_the_example_account() -> None:
     lines = (FOLDER / "show.jsonl").read_bytes().splitlines()
     assert lines == [encode(report) for report in shown_reports()]

@@ -36,6 +36,7 @@ def sentences(values: dict[str, str]) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_each_choice_breaks_the_rules_that_a_parser_of_yaml_finds() -> None:
     seen: set[str] = set()
     defaults = parameter_defaults(WHOLE)

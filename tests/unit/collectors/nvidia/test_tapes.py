@@ -550,12 +550,14 @@ def words_of(record: Record) -> tuple[str, ...]:
     return tuple(re.sub(r"[\d.]+( (ms|s))?", "#", text) for text in said)
 
 
+@pytest.mark.slow
 @each_case("name", [*ALONE, "beside", "neighbour"])
 def test_no_sentence_of_a_run_depends_on_the_phase(name: str) -> None:
     plays = [PlayedTape(name, opening=opening).play() for opening in OPENINGS]
     assert len({words_of(record) for record in plays}) == 1
 
 
+@pytest.mark.slow
 @each_case("name", [*ALONE, "beside", "neighbour"])
 def test_no_sentence_of_a_container_depends_on_the_phase(name: str) -> None:
     plays = [PlayedTape(name, as_batch=True, seconds_before=before).play() for before in OPENINGS]

@@ -381,6 +381,7 @@ def test_a_script_has_its_name_and_arguments_only_if_enabled(machine: FakeProc) 
     assert names == ["python3 load.py", "python3 export.py", "python3 export.py"]
 
 
+@pytest.mark.slow
 def test_many_processes_are_followed_without_keeping_all_their_files_open(
     machine: FakeProc,
 ) -> None:

@@ -259,6 +259,7 @@ def test_docker_that_is_slow_while_many_tasks_start_delays_no_sample_for_long(
     assert records["runs-batch"]["sampling"]["longestGapMs"] < 3000
 
 
+@pytest.mark.slow
 def test_an_agent_that_hangs_does_not_delay_the_others_while_many_tasks_end(tmp_path: Path) -> None:
     """It never says whether their own monitors will start."""
     ended = [

@@ -41,6 +41,7 @@ LIVES = {
 }
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("lives", LIVES.values(), ids=LIVES.keys())
 def test_each_run_has_one_report_however_its_monitors_end(
     lives: Sequence[Life], tmp_path: Path

@@ -163,6 +163,7 @@ DISTRIBUTIONS: dict[str, Callable[[Random], float]] = {
 }
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("runs", [(5, 5), (6, 6), (10, 10), (7, 200)], ids=str)
 def test_equal_sets_raise_few_alarms(runs: tuple[int, int]) -> None:
     random = Random(f"{runs}")
