@@ -194,6 +194,7 @@ class ThreadWaits:
             wait.helpers_ns = self._helpers_cpu_ns(wait)
         thread.last = wait
         if before is not None:
+            _note_woken_before(before, wait)
             _add_work_between_waits(before, wait, thread, change)
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
@@ -268,6 +269,10 @@ def _note_end(
     before: ThreadWait, thread: _FollowedThread, seen: ThreadSeen, change: ChangedWaits
 ) -> None:
     """What a thread shows of how its wait before ended."""
+    if not before.is_end_seen:
+        before.is_end_seen = True
+        if before.follows_woken:
+            change.repeated.append(before)
     # Who waits again without a run was asked twice in the same wait.
     if seen.was_woken and (seen.blocked is None or thread.run_ns > before.run_ns):
         before.was_woken = True
@@ -278,6 +283,13 @@ def _note_end(
     if seen.came and not before.came:  # else it was seen between both waits
         before.came = seen.came
         change.repeated.append(before)
+
+
+def _note_woken_before(before: ThreadWait, wait: ThreadWait) -> None:
+    """Note of a wait whether the one for the same before was over before its timeout."""
+    has_run = wait.run_ns > before.run_ns
+    was_woken = before.was_woken if has_run else before.follows_woken
+    wait.follows_woken = was_woken and _shows_same_wait(before.blocked, wait.blocked)
 
 
 def _add_work_between_waits(

@@ -41,9 +41,11 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     ``before_ns`` is what the thread used when it ran last, and those who worked for it in the wait
     before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
     connection of the wait before, something came. ``came`` says this of each connection of this
-    wait. ``was_woken``: it was over before its timeout, ``timed_out``: its timeout ended it, None
-    if something that came may have. ``is_first``: the thread was not seen before, ``is_last``: it
-    has ended since, ``was_cut``: before the next look. ``is_known``: nothing later changes it.
+    wait. ``was_woken``: it was over before its timeout; ``is_end_seen``: the thread was asked after
+    it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``: its timeout
+    ended it, None if something that came may have. ``is_first``: the thread was not seen before,
+    ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``: nothing later
+    changes it.
     ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``. ``blocked`` is None
     while the thread can run, and ``counted_ns`` what is counted already of how long it waits for a
     CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then ``blocked`` is
@@ -74,6 +76,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     had_come: bool = False
     came: Sequence[bool | None] | None = None
     was_woken: bool = False
+    is_end_seen: bool = False
+    follows_woken: bool = False
     timed_out: bool | None = False
     is_known: bool = False
     is_unasked: bool = False
@@ -113,6 +117,13 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         slices = int(following.slices) - int(self.slices)
         is_little = slices > 1 and work_ns < slices * _MAX_ASKING_NS
         return work_ns // slices if is_little else work_ns
+
+    @property
+    def is_woken(self) -> bool:
+        """Whether the wait was over before its timeout; if nobody saw its end, as often that of a
+        run's last wait, whether the wait before for the same was.
+        """
+        return self.was_woken or (self.follows_woken and not self.is_end_seen)
 
     @property
     def is_sleep(self) -> bool:
@@ -200,7 +211,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         after_ns = self.after_ns
         if after_ns is None:
             return 1 + self.before_ns
-        if after_ns >= self.before_ns or (not self.was_woken and self.is_of_loop):
+        if after_ns >= self.before_ns or (not self.is_woken and self.is_of_loop):
             return 1 + after_ns
         return 1 + self.before_ns
 
@@ -220,11 +231,14 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     def may_have_ended(self, other: "ThreadWait") -> bool:
         """Whether the thread has run again before the wait of the other one was over; that of its
-        process ends all.
+        process ends all. One that waited until then since before the other one ran last is not what
+        that one waited for.
         """
         last = self.last_repeated_wait
         over = first_known(last.over_since, last.over)
-        if over is None or other.over is None or (last.was_cut and other.was_cut):
+        if over is None or other.over is None:
+            return False
+        if last.was_cut and (other.was_cut or self.begun < other.begun):
             return False
         return over <= other.over
 

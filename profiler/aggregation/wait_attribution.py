@@ -155,7 +155,7 @@ class LookDivision:
             if blocked.may_go_on and wait.is_end_unclear:
                 self._firm[wait] = _UNCLEAR
                 continue
-            is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.was_woken)
+            is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.is_woken)
             if is_firm and blocked.helpers == "nobody":
                 self._firm[wait] = _with_busy_peer(blocked, wait)
             else:
@@ -170,7 +170,7 @@ class LookDivision:
         if blocked.otherwise is not None and _waits_for_clients(blocked, wait):
             self._serving[wait] = blocked.wait
             blocked = blocked.otherwise
-        elif wait.was_woken:
+        elif wait.is_woken:
             blocked = _without_timeout_of_woken(blocked)
         if blocked.is_stopped:
             self._stopped[wait] = blocked.wait

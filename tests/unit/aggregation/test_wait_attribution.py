@@ -17,6 +17,7 @@ from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
 from profiler.readers.linux.wait_types import STOPPED, TRACED, BlockedThread, Connection, Wait
 from tests.cases import each_case
+from tests.fakes import seconds
 from tests.looked_run import (
     CHILD,
     CONNECTION,
@@ -322,6 +323,31 @@ class TestHandingOn:
         assert shares(waiting, sleeps, wait(NETWORK, 0.1, over=6))["network"] > 99
         ends = partial(wait, over=6, is_last=True, was_cut=True)
         assert shares(ends(LOCK, 100, begun=4), sleeps, rows)["network"] > 99
+
+    def test_at_the_end_of_the_process_not_to_who_slept_already_when_it_ran_last(self) -> None:
+        """The holder of a lock works in pieces; another thread has nothing to do with it."""
+        waiting = wait(LOCK, 50, begun=8, over=10)
+        ends = partial(wait, over=10, is_last=True, was_cut=True)
+        pieces, bystander = ends(NETWORK, 6, begun=9), ends(SLEEP, 0.1, begun=2)
+        assert shares(waiting, pieces, bystander)["network"] > 98
+        assert shares(waiting, bystander) == {"sleep": 100.0}
+        assert shares(waiting, ends(SLEEP, 6, begun=8), ends(NETWORK, 0.1, begun=2))["sleep"] > 98
+
+    def test_a_wait_of_which_nobody_saw_the_end_is_woken_as_the_one_before(self) -> None:
+        event = replace(TIMED_FUTEX, helpers="memory", helper_pids=frozenset((2,)))
+        reads = Did(2, DISK, run=0.001, process=2)
+        for was_woken, name in ((True, "disk"), (False, "sleep")):
+            run = LookedRun({1: 0, 2: 1})
+            for _ in range(3):
+                run.look(Did(1, event, run=0.1, was_woken=was_woken), reads).look(reads).look(reads)
+            run.look(growth=[ThreadTimeGrowth(seconds(0.1), 0, thread=1, process=1)], ended=(2,))
+            assert run.parts[name] > 80
+
+    def test_a_wait_with_a_timeout_that_a_signal_ended_is_sleep(self) -> None:
+        """The death of a process takes CPU time, too."""
+        run = LookedRun().look(Did(1, TIMED_FUTEX, run=0.1)).look()
+        run.look(growth=[ThreadTimeGrowth(seconds(0.1), 0, thread=1, process=1)])
+        assert run.parts["sleep"] > 80
 
     def test_to_what_came_before_the_timer_of_a_virtual_machine(self) -> None:
         """One of a pool to which a selector's thread gives each second task."""
