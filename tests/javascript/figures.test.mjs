@@ -47,18 +47,20 @@ test("each measured quantity has a chart, and all have one time axis", () => {
   assert.deepEqual(
     traces.map(({ name, yaxis }) => [name, yaxis]),
     [
+      ["below vcpu", "y"],
       ["vcpu", "y"],
+      ["below mb", "y2"],
       ["mb", "y2"],
     ],
   );
-  assert.deepEqual(traces[1].x, [0, 1000, 2000, 3000]);
+  assert.deepEqual(traces[3].x, [0, 1000, 2000, 3000]);
   assert.deepEqual(layout.xaxis.range, [-12, 3012]);
   assert.ok(layout.yaxis.domain[0] > layout.yaxis2.domain[1]);
   assert.equal(layout.xaxis.anchor, "y2");
 });
 
 test("a hole is not drawn, and the step after it is", () => {
-  const [vcpu] = runFigure(RUN).traces;
+  const [, vcpu] = runFigure(RUN).traces;
   assert.deepEqual(vcpu.x, [0, 1000, 2000, 2000, 3000]);
   assert.deepEqual(vcpu.y, [0.5, 0.5, null, 1, 1]);
 });
@@ -112,10 +114,19 @@ test("each tick of a zoomed run has its own time", () => {
   assert.deepEqual(timeTicks([0, 9 * 60e3]).ticktext.slice(0, 2), ["0", "1m"]);
 });
 
+test("nothing is drawn where nothing was measured", () => {
+  const ms = [1000, 2000, 3000, 4000];
+  const { traces } = runFigure({ ...RUN, ms: 4000, series: { ms, vcpu: [2, null, null, 1] } });
+  const of = (wanted) => traces.find(({ name }) => name === wanted);
+  assert.equal(of("vcpu").fill, undefined, "Plotly's area goes on through a gap");
+  assert.deepEqual(of("below vcpu").x, [0, 1000, 1000, 0, 0, null, 3000, 4000, 4000, 3000, 3000]);
+  assert.deepEqual(of("below vcpu").y, [2, 2, 0, 0, 2, null, 1, 1, 0, 0, 1]);
+});
+
 test("bytes that are known only now and then have no gaps", () => {
   const read = [1, null, 3];
-  const [trace] = runFigure({ ...RUN, series: { ms: SERIES.ms, read } }).traces;
-  assert.deepEqual(trace.y, [1, 1, 3]);
+  const { traces } = runFigure({ ...RUN, series: { ms: SERIES.ms, read } });
+  assert.deepEqual(traces.find(({ name }) => name === "read").y, [1, 1, 3]);
   const [reading] = readingsAt({ ...RUN, series: { ms: SERIES.ms, read } }, undefined, 1500);
   assert.deepEqual(reading.texts, ["3 MB/s"], "what is drawn there");
 });

@@ -55,7 +55,7 @@ function stepsOf(ms, values) {
   return { x, y };
 }
 
-function lineOf(series, line, yaxis, { pale, fill }) {
+function lineOf(series, line, yaxis, { pale } = {}) {
   const { column, tone } = line;
   const stroke = pale ? colour("pale") : colour(tone);
   return {
@@ -67,7 +67,26 @@ function lineOf(series, line, yaxis, { pale, fill }) {
     hoverinfo: "skip",
     connectgaps: false,
     line: { color: stroke, width: pale ? 1.4 : 1.8, shape: "vh" },
-    ...(fill && !pale ? { fill: "tozeroy", fillcolor: `${stroke}22` } : {}),
+  };
+}
+
+// The area below a line: Plotly's own would go on through the gaps.
+function areaOf(series, line, yaxis) {
+  const [ms, values] = pointsOf(series, line);
+  return {
+    type: "scatter",
+    mode: "lines",
+    name: `below ${line.column}`,
+    ...outlineOf(
+      ms,
+      values.map((value) => (isKnown(value) ? 0 : null)),
+      values,
+    ),
+    yaxis,
+    hoverinfo: "skip",
+    fill: "toself",
+    fillcolor: `${colour(line.tone)}22`,
+    line: { width: 0 },
   };
 }
 
@@ -111,7 +130,8 @@ function rowParts(run, other, row, axisName) {
   for (const line of row.lines.filter(({ column }) => otherSeries?.[column])) {
     traces.push(lineOf(otherSeries, line, axisName, { pale: true }));
   }
-  traces.push(...lines.map((line) => lineOf(series, line, axisName, { fill: lines.length === 1 })));
+  if (lines.length === 1) traces.push(areaOf(series, lines[0], axisName));
+  traces.push(...lines.map((line) => lineOf(series, line, axisName)));
   const { shapes, annotations } = limitParts(row, limit, isNear, axisName);
   if (row.id === "memory" && hasPeakWithoutTime(run)) {
     const isCounted = !isLeast(run, "peak");
