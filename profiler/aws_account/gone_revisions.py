@@ -45,7 +45,7 @@ def why_revision_is_gone(
         return None if read(revision).is_active else "was deregistered"
     except TaskProfilerError as error:
         if is_definition_missing(error):
-            return "was deleted"
+            return "does not exist"
         on_unread(error)
         return None
 
@@ -64,7 +64,7 @@ def why_job_definition_gone(
         on_unread(error)
         return None
     if described is None:
-        return "was deleted"
+        return "does not exist"
     return None if described.get("status") == _ACTIVE else "was deregistered"
 
 

@@ -454,11 +454,11 @@ def test_a_schedule_pinned_to_a_deleted_revision_is_moved_by_hand(account: Accou
     account.ecs.deregister_task_definition(taskDefinition="etl:2")
     account.ecs.delete_task_definitions(taskDefinitions=["etl:2"])
     (found,) = account.of_family()
-    assert "etl:2, which was deleted, so it starts nothing." in found["text"]
+    assert "etl:2, which does not exist, so it starts nothing." in found["text"]
     assert found["advice"] == "Set an active revision there."
     code, text = plan(account, "--register", "--update-schedules")
     assert code == 1
-    assert "which was deleted, so it starts nothing. Set an active revision there." in text
+    assert "which does not exist, so it starts nothing. Set an active revision there." in text
 
 
 def test_a_refused_family_with_a_dead_pin_is_a_problem(account: Account) -> None:

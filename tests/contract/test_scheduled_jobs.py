@@ -149,9 +149,11 @@ def test_a_schedule_that_is_pinned_to_a_dead_definition_says_so(account: Jobs) -
     reasons = {name: row["reason"] or "" for name, row in account.rows().items()}
     dead = "It is pinned to etl:1, which was deregistered, so it starts nothing."
     assert reasons["pinned"].startswith(dead)
-    assert reasons["deleted"].startswith("It is pinned to etl:9, which was deleted, so")
+    assert reasons["deleted"].startswith("It is pinned to etl:9, which does not exist, so")
     assert reasons["gone"].startswith("gone has no active revision, so it starts nothing.")
-    assert reasons["not-filled"].startswith("It is pinned to etl-{stage}:9, which was deleted, so")
+    assert reasons["not-filled"].startswith(
+        "It is pinned to etl-{stage}:9, which does not exist, so"
+    )
     assert "nothing" not in reasons["alive"] + reasons["unpinned"]
     assert account.run().returncode == 1
     states = account.aws.client("stepfunctions")

@@ -19,7 +19,7 @@ def raised(code: str | None) -> TaskProfilerError:
 
 @pytest.mark.parametrize(
     ("code", "why"),
-    [("ClientException", "was deleted"), ("AccessDeniedException", None), (None, None)],
+    [("ClientException", "does not exist"), ("AccessDeniedException", None), (None, None)],
 )
 def test_only_aws_says_that_a_revision_was_deleted(code: str | None, why: str | None) -> None:
     unread: list[TaskProfilerError] = []
