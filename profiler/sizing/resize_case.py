@@ -34,7 +34,7 @@ from profiler.sizing.resize_effect import (
 )
 from profiler.sizing.run_counts import RevisionRuns, RunCounts
 from profiler.sizing.run_facts import RunFacts, runs_in_time_order
-from profiler.sizing.runs_at_size import RunsAtSize
+from profiler.sizing.runs_at_size import NEWEST_RUNS, RunsAtSize
 from profiler.sizing.size_options import SizeOption, reserved_size_option
 from profiler.sizing.sized_revision import FamilyCircumstances, SizeBefore, SizedRevision
 from profiler.sizing.window_advice import SizeAdvice, WindowAdvice
@@ -47,6 +47,8 @@ RUNS_AFTER_REVERT = 60
 DAYS_AFTER_REVERT = 90
 # A run may take this share of the time between two starts, and of its job's timeout.
 _MAX_SHARE_OF_INTERVAL = 0.9
+# Without a run on Fargate, of a family with many runs elsewhere.
+_LONG_AGO_NS = 7 * NS_PER_DAY
 
 
 class ChosenSize(Struct, frozen=True, kw_only=True):
@@ -144,6 +146,27 @@ class ResizeCase:
     @property
     def newest_record(self) -> Record | None:
         return self.newest_runs_of_sizes[-1].record if self.newest_runs_of_sizes else None
+
+    @cached_property
+    def newest_record_since_fargate(self) -> Record | None:
+        """The newest run's, of a family all of whose known runs outside Fargate began after its
+        last one there; None if it still runs there. Of more runs outside than are known, that takes
+        a week without one there.
+        """
+        if not self.window.sizes:
+            return None
+        last = self.newest_runs_of_sizes[-1]
+        outside: list[RunFacts] = []
+        are_all_known = True
+        for runs in self.window.elsewhere.values():
+            newest = runs.newest.items()
+            outside += newest
+            are_all_known &= runs.counts.task_count <= len(newest) < NEWEST_RUNS
+        outside = runs_in_time_order(outside)
+        if not outside or outside[0].began_ns <= last.began_ns:
+            return None
+        is_long_ago = outside[-1].began_ns - last.began_ns > _LONG_AGO_NS
+        return outside[-1].record if are_all_known or is_long_ago else None
 
     @property
     def has_runs_outside_fargate(self) -> bool:

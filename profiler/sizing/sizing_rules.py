@@ -204,6 +204,15 @@ def _why_not_on_fargate(case: ResizeCase) -> str | None:
     return f"{reason}: {verdict}"
 
 
+def _why_left_fargate(case: ResizeCase) -> str | None:
+    """A family that has moved saves nothing of what it cost on Fargate."""
+    record = case.newest_record_since_fargate
+    if record is None or case.circumstances.is_job:
+        return None
+    place = _PLACES.get(record.launch_type or "", "outside Fargate")
+    return f"its newest runs are {place}, where the size is only a reservation"
+
+
 def _reservation_size(case: ResizeCase) -> TaskSize | None:
     advice = case.advice_on_reservation
     if advice is None or not advice.choice.is_other_size_better:
@@ -640,6 +649,12 @@ PRECONDITIONS: Final = (
         docs="of which something starts an older revision",
     ),
     Precondition(reason=_why_no_run, docs="without a run of the newest revision"),
+    Precondition(
+        reason=_why_left_fargate,
+        shows_later=True,
+        allows_revert=True,
+        docs="that has moved from Fargate to EC2, Managed Instances or external instances",
+    ),
     Precondition(
         reason=_why_size_is_overridden,
         docs="of AWS Batch whose jobs mostly have another size by their submission",

@@ -108,6 +108,41 @@ def registered(account: Account, *words: str) -> dict[str, dict[str, Any]]:
     return rows
 
 
+# Managed Instances
+
+
+def test_only_what_still_runs_on_fargate_is_resized(account: Account) -> None:
+    """A definition may allow both, and its runs say where they were."""
+    managed = {"launch_type": "MANAGED_INSTANCES"}
+    allowed = {
+        "managed": ["MANAGED_INSTANCES"],
+        "on-ec2-before": ["EC2", "MANAGED_INSTANCES"],
+        "moved": ["FARGATE", "MANAGED_INSTANCES"],
+        "back": ["FARGATE", "MANAGED_INSTANCES"],
+        "tried": ["FARGATE", "MANAGED_INSTANCES"],
+    }
+    for name, platforms in allowed.items():
+        account.family(name, requiresCompatibilities=platforms)
+    account.add_runs("managed", 25, **managed)
+    account.add_runs("on-ec2-before", 25, **managed)
+    account.add_runs("moved", 25)
+    account.add_runs("moved", 5, **managed)
+    account.add_runs("back", 5, **managed)
+    account.add_runs("back", 25)
+    account.add_runs("tried", 12)
+    account.add_runs("tried", 1, **managed)
+    account.add_runs("tried", 12)
+    account.write_runs()
+    rows = registered(account)
+    where = "on Managed Instances, where the size is only a reservation"
+    for name in ("managed", "on-ec2-before", "moved"):
+        assert rows[name]["action"] == "none"
+        of_which = "newest runs" if name == "moved" else "runs"
+        assert rows[name]["reason"].startswith(f"its {of_which} are {where}")
+        assert rows[name]["savingUsdPerMonth"] is None
+    assert account.newest(*allowed) == [1, 1, 1, 2, 2]
+
+
 # Overrides
 
 

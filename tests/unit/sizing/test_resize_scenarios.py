@@ -278,7 +278,7 @@ def test_what_runs_on_ec2_need_counts_for_a_family_that_is_also_on_fargate() -> 
     found = decide([*nights, *killed])
     assert found.action == "resize"
     assert (present(found.size).memory_mb or 0) > 2048
-    few = decide([*runs(3), *hours_on_ec2()])
+    few = decide([*runs(3, start=31), *hours_on_ec2()])
     assert few.reason == "3 of 20 runs seen"
 
 
@@ -293,6 +293,36 @@ def test_a_revision_that_ran_only_on_ec2_is_not_judged() -> None:
     moved = runs(20, revision=2, start=35, launch_type="EC2")
     found = decide([*runs(35), *moved], revision(number=2))
     assert found.reason == "no run of revision 2 on Fargate is known yet"
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "place"),
+    [("EC2", "on EC2"), ("MANAGED_INSTANCES", "on Managed Instances")],
+)
+def test_a_family_that_has_left_fargate_saves_nothing_there(launch_type: str, place: str) -> None:
+    """Also if more runs are known since than a window keeps; who ran last alone decides nothing."""
+    nights = runs(20)
+    reason = f"its newest runs are {place}, where the size is only a reservation"
+    for moved in (
+        runs(14, start=20.3, launch_type=launch_type),
+        runs(14 * 24, start=20.01, minutes=60, launch_type=launch_type),
+    ):
+        found = decide([*nights, *moved])
+        assert (found.action, found.reason) == ("none", reason)
+        assert found.saving_usd_per_month is None
+        assert_resized(decide([*nights, *moved, *runs(1, start=34)]))
+        assert_resized(decide([*nights, *runs(1, start=1.5, launch_type=launch_type), *moved[:3]]))
+    often = runs(5 * 24, start=20.01, minutes=60, launch_type=launch_type)
+    assert_resized(decide([*nights, *often]))
+
+
+def test_a_kill_after_the_move_from_fargate_puts_the_old_size_back() -> None:
+    good = [*runs(20), *runs(8, revision=2, start=21, size=NEW)]
+    outside: dict[str, Any] = {"revision": 2, "size": NEW, "launch_type": "MANAGED_INSTANCES"}
+    moved = runs(3, start=30.1, **outside)
+    killed = runs(1, start=33.5, **outside, **KILLED)
+    assert decide([*good, *moved, *killed], resized()).action == "revert"
+    assert decide([*good, *moved], resized()).action == "none"
 
 
 # --- how runs end -------------------------------------------------------------------------------

@@ -142,6 +142,7 @@ ACTS: Mapping[str, Example] = {
     ),
     "_why_account_contradicts": Example(runs(30), contradicted=1),
     "_why_not_on_fargate": Example(runs(30, launch_type="EC2")),
+    "_why_left_fargate": Example([*runs(20), *runs(10, start=20, launch_type="EC2")]),
     "_why_old_revision_stays": Example(
         runs(30, start=1), SizedRevision(revision="2", size=OLD, registered_ns=START_NS)
     ),
