@@ -71,7 +71,7 @@ def import_(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Install index templates, this month's empty indices, lifecycle policies and dashboards.
+    """Install index templates, the first empty indices, lifecycle policies and dashboards.
 
     Without --elasticsearch, the templates are installed through the console of the dashboard
     server. Repeating the command restores the original dashboards unless --keep-existing is given.

@@ -77,8 +77,8 @@ def install_templates(
     dry_run: bool,
     period: str = "month",
 ) -> Iterator[TemplateStep]:
-    """Install the policy and the templates, mend existing indices, then create the empty indices of
-    the period.
+    """Install the policy and the templates, mend existing indices, then create an empty index of
+    the period for each kind of which there is none.
 
     Raises TaskProfilerError.
     """
@@ -112,7 +112,8 @@ def install_templates(
         yield from policy.update_indices(patterns, dry_run=dry_run)
     indices = IndexNames(prefix=prefix, period=cast("IndexPeriod", period))
     for kind in _FIRST_INDICES:
-        yield from _create_index(server, indices.index_name(kind, now), dry_run=dry_run)
+        if not _has_index(server, f"{prefix}-{kind}-*"):
+            yield from _create_index(server, indices.index_name(kind, now), dry_run=dry_run)
 
 
 def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> str:
@@ -191,6 +192,14 @@ def _priority(template: Mapping[str, object]) -> int:
 def _patterns(template: Mapping[str, object]) -> list[str]:
     listed = template.get("index_patterns")
     return list(map(str, listed)) if isinstance(listed, list) else []
+
+
+def _has_index(server: SearchServer, pattern: str) -> bool:
+    """Whether an open index, an alias or a data stream is known to match. Another one, of a month
+    beside those of days, would hide that the others of its month are gone.
+    """
+    answer = server.request("GET", f"/_resolve/index/{pattern}")
+    return answer.is_success and any(mapping_or_empty(answer.body).values())
 
 
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[TemplateStep]:

@@ -97,6 +97,15 @@ def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothin
         "team-checkpoints",
         "team-notices",
     }
+    # An index of a day is one, too.
+    (of_month,) = (name for name in created if name.startswith("team-reports"))
+    requests.delete(f"{search_server.url}/{of_month}", timeout=LIMIT_SECONDS).raise_for_status()
+    of_day = f"{search_server.url}/team-reports-2026.11.03"
+    requests.put(of_day, timeout=LIMIT_SECONDS).raise_for_status()
+    assert "index team-reports-2" not in kibana(*words).stdout
+    requests.post(f"{of_day}/_close", timeout=LIMIT_SECONDS).raise_for_status()
+    assert f"installed: index {of_month}\n" in kibana(*words).stdout
+    requests.delete(of_day, timeout=LIMIT_SECONDS).raise_for_status()
     # These distributions of the servers come without lifecycles.
     assert "skipped: lifecycle policy" in done.stdout
     for name, index in created.items():

@@ -63,6 +63,8 @@ class FakeCluster:
         self.hides_templates = False
         self._refuses, self._reason = refuses, reason
         self.put: dict[str, Any] = {}
+        self.indices: tuple[str, ...] = ()  # open ones that were there before
+        self.aliases: tuple[str, ...] = ()
         self.templates: dict[str, Any] = {}  # those that were there before
         self.simulated: Mapping[str, Any] = {}  # what a new index gets, by our template's name
 
@@ -83,8 +85,8 @@ class FakeCluster:
         return ServerResponse(status=200, body={"acknowledged": True})
 
     def _get(self, path: str) -> ServerResponse:
-        if "/_settings/" in path:  # of patterns without an index
-            return ServerResponse(status=200, body={})
+        if "/_settings/" in path or path.startswith("/_resolve/index/"):
+            return ServerResponse(status=200, body=self._matching(path))
         if path == "/_index_template":
             listed = [
                 {"name": name, "index_template": body} for name, body in self.templates.items()
@@ -104,6 +106,17 @@ class FakeCluster:
             known = {"name": path.rpartition("/")[2], "index_template": self.put[path]}
             found = {"index_templates": [known]}
         return ServerResponse(status=200, body=found)
+
+    def _matching(self, path: str) -> dict[str, Any]:
+        """What matches a pattern, by kind. No index has the settings that are asked for."""
+        if "/_settings/" in path:
+            return {}
+        start = path.rpartition("/")[2].removesuffix("*")
+        return {
+            "indices": [{"name": name} for name in self.indices if name.startswith(start)],
+            "aliases": [{"name": name} for name in self.aliases if name.startswith(start)],
+            "data_streams": [],
+        }
 
 
 def templates_and_policies(cluster: FakeCluster) -> set[str]:
@@ -326,6 +339,15 @@ def test_an_index_that_the_server_does_not_create_is_no_failure(
     cluster = FakeCluster("elasticsearch", refuses="/task-reports-2026.11", reason=reason)
     assert [step.what for step in install(cluster) if not step.done] == steps
     assert "/task-checkpoints-2026.11" in cluster.put
+
+
+def test_a_month_gets_no_empty_index_beside_those_of_its_days() -> None:
+    """It would hide that they are gone. Of a kind without an index, its panels are errors."""
+    cluster = FakeCluster("elasticsearch")
+    cluster.indices = ("task-reports-2026.11.03", "team-notices-2026.11")
+    cluster.aliases = ("task-checkpoints-all",)
+    install(cluster)
+    assert [path for path in cluster.put if not path.startswith("/_")] == ["/task-notices-2026.11"]
 
 
 @pytest.mark.parametrize(("status", "body"), [(401, None), (200, "x"), (200, {"version": {}})])
