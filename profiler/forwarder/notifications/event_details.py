@@ -407,7 +407,10 @@ def _run_times_sentence(notice: EndedRun) -> str:
         sentence = "The task ran" + words_if_known(
             " {}", known(format_duration, notice.duration_ms)
         )
-        moments = {"started at": task.started_at, "ended at": notice.run.ended_at}
+        started_at, ended_at = task.started_at, notice.run.ended_at
+        # ECS sees a task running a moment later, when one that fails at once is over.
+        is_seen_late = started_at is not None and ended_at is not None and ended_at < started_at
+        moments = {"started at": None if is_seen_late else started_at, "ended at": ended_at}
     else:
         sentence = "The task did not run"
         moments = {"created at": task.created_at, "stopped at": task.stopped_at}

@@ -340,6 +340,23 @@ NOT_STARTED = changed(
 )
 
 
+def test_a_run_that_ecs_saw_after_its_end_does_not_start_later_than_it_ended() -> None:
+    """A batch that fails at once is over when the control plane sees it running."""
+    ended_at = datetime(2026, 3, 1, 10, 0, 1, tzinfo=UTC)
+    for second, said in (
+        (0, "started at 2026-03-01 10:00:00 UTC, ended at 2026-03-01 10:00:01 UTC."),
+        (3, "ended at 2026-03-01 10:00:01 UTC."),
+    ):
+        task = replace(
+            TASK,
+            started_at=datetime(2026, 3, 1, 10, 0, second, tzinfo=UTC),
+            execution_stopped_at=ended_at,
+        )
+        summary = detail(changed(OOM, task=task, report_line=None))["summary"]
+        assert f": {said}" in summary
+        assert summary.count("started at") == (second == 0)
+
+
 def test_a_run_that_did_not_start_says_when_and_what_to_do() -> None:
     run = detail(NOT_STARTED)
     assert run["summary"] == (
