@@ -513,9 +513,7 @@ def titled_schedule_row(
         usual_duration_ms=usual_ms,
         overlap=overlap,
     )
-    if schedule.group == "default":
-        return schedule.name, row
-    return f"{schedule.group}/{schedule.name}", row
+    return schedule.title, row
 
 
 def sort_key_of_row(titled: tuple[str, ScheduleRow]) -> tuple[int, str, str]:

@@ -199,7 +199,7 @@ def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
     try:
         return read_zone(_read_text(environment, "DIGEST_TIME_ZONE") or "UTC")
     except ScheduleExpressionError as error:
-        raise SettingsError(f"DIGEST_TIME_ZONE is not usable. {error}.") from None
+        raise SettingsError(f"DIGEST_TIME_ZONE is not usable. {error}") from None
 
 
 def read_batch_jobs(environment: Mapping[str, str]) -> bool:

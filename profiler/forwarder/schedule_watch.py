@@ -5,6 +5,7 @@ are slow.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +20,7 @@ from profiler.core.ecs_terms import (
     is_of_aws_batch,
     task_id,
 )
-from profiler.core.optional_math import known
+from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, format_ms
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import NoticeSettings, Subject
@@ -66,6 +67,9 @@ _KINDS: Mapping[str, ScheduleNoticeKind] = {
 }
 # EventBridge retries for a day at most, so a task can be so late.
 _JUDGED_NS = 25 * 60 * NS_PER_MINUTE
+
+# A due time of a schedule.
+_JudgedTime: TypeAlias = tuple[Schedule, DueTime]
 
 # Adds the reason, if AWS returns one; None: no notification is needed.
 Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
@@ -234,6 +238,25 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
 
         The notices of slow tasks need a search, and come last.
         """
+        for kind, members in self._due_times_to_tell(judged):
+            yield (
+                self._due_time_line(members, kind),
+                partial(self._line_with_aws_reason, members),
+            )
+        schedules = [item.schedule for item in judged]
+        slow = call_collecting_error(
+            lambda: self._slow_task_lines(schedules, clusters), self._errors
+        )
+        for line in slow or ():
+            yield line, lambda line: line
+
+    def _due_times_to_tell(
+        self, judged: Sequence[JudgedSchedule]
+    ) -> Iterator[tuple[ScheduleNoticeKind, Sequence[_JudgedTime]]]:
+        """The due times that are notices. Those of one time of a rule with several targets are one
+        notice.
+        """
+        told: dict[tuple[str, str, str, int, ScheduleNoticeKind], list[_JudgedTime]] = {}
         for item in judged:
             schedule = item.schedule
             for due in item.due_times:
@@ -241,16 +264,10 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 was_seen = self.rules.was_seen_before(schedule, due.due_ns)
                 is_known = was_seen or self.rules.is_settled(schedule, self.now_ns)
                 if kind and (is_known or kind == "overlapped"):
-                    yield (
-                        self._due_time_line(schedule, due, kind),
-                        partial(self._line_with_aws_reason, schedule, due),
-                    )
-        schedules = [item.schedule for item in judged]
-        slow = call_collecting_error(
-            lambda: self._slow_task_lines(schedules, clusters), self._errors
-        )
-        for line in slow or ():
-            yield line, lambda line: line
+                    key = (schedule.kind, schedule.group, schedule.name, due.due_ns, kind)
+                    told.setdefault(key, []).append((schedule, due))
+        for (*_, kind), members in told.items():
+            yield kind, members
 
     def _notice_line(
         self,
@@ -285,11 +302,12 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         return None
 
     def _due_time_line(
-        self, schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind
+        self, members: Sequence[_JudgedTime], kind: ScheduleNoticeKind
     ) -> ScheduleNoticeLine:
         """The line of a due time without a task, with a late one, or with the previous one still
-        running.
+        running; its family may be several ones.
         """
+        schedule, due = members[0]
         day, _, _ = format_ms(due.due_ns).partition("T")
         sentence = f"{schedule.name} was due on {day} at {_time_of_day(due.due_ns)}"
         if kind == "missed":
@@ -300,17 +318,22 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             if schedule.is_of_machine:
                 nothing = f"no execution of the state machine {schedule.machine_name} had begun"
             sentence += f", and {nothing} by {_time_of_day(until_ns)}"
-        message = " ".join(filter(None, (f"{sentence}.", due.reason)))
-        return self._notice_line(schedule, kind, message, due.due_ns, due.task)
+        reasons = dict.fromkeys(known_values(one.reason for _, one in members))
+        line = self._notice_line(
+            schedule, kind, " ".join((f"{sentence}.", *reasons)), due.due_ns, due.task
+        )
+        families = sorted({one.family for one, _ in members})
+        return replace(line, family=", ".join(families))
 
     def _line_with_aws_reason(
-        self, schedule: Schedule, due: DueTime, line: ScheduleNoticeLine
+        self, members: Sequence[_JudgedTime], line: ScheduleNoticeLine
     ) -> ScheduleNoticeLine | None:
-        """The line with AWS's reason, if any.
+        """The line with AWS's reasons, if any.
 
         None if CloudTrail shows a change of a new rule after the due time, or that somebody deleted
         the schedule before it.
         """
+        schedule, due = members[0]
         if due.outcome != "overlapped":
             was_changed = self._was_changed(schedule, due.due_ns)
             if was_changed is None:
@@ -320,11 +343,13 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 )
             if was_changed:
                 return None
-        reason = None
+        reasons: dict[str, None] = {}
         if due.outcome == "missed":
-            reason = self.reasons.find_reason(schedule, due.due_ns)
-        if not reason:
+            found = (self.reasons.find_reason(one, due.due_ns) for one, _ in members)
+            reasons = dict.fromkeys(known_values(found))
+        if not reasons:
             return line
+        reason = " ".join(reasons)
         return replace(
             line,
             notice=replace(line.notice, reason=reason, message=f"{line.notice.message} {reason}"),

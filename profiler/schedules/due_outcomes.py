@@ -161,7 +161,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             if isinstance(row, str):
                 yield JudgedSchedule(schedule=schedule, problem=row)
                 continue
-            others = sorted({other.name for other in members if other is not schedule})
+            others = sorted({other.title for other in members if other is not schedule})
             last_ends = _last_ended_before_each(tasks if is_certain else _tasks_of(row))
             is_restarted = _may_be_restarted(schedule, row)
             due: list[DueTime] = []

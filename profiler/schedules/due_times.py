@@ -322,7 +322,7 @@ def read_zone(name: str) -> tzinfo:
     except (LookupError, ValueError, OSError) as error:
         raise ScheduleExpressionError(
             f"The time zone '{name}' is unknown here: correct it, or install Python's package "
-            "tzdata"
+            "tzdata."
         ) from error
 
 

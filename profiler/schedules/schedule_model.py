@@ -81,6 +81,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
     dead_letter_arn: str | None = None  # the queue of the invocations that failed
 
     @property
+    def title(self) -> str:
+        """Its name, with its group unless that is the default one."""
+        return self.name if self.group == "default" else f"{self.group}/{self.name}"
+
+    @property
     def family(self) -> str:
         return family_of(self.definition_arn)
 

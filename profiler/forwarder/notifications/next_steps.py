@@ -18,7 +18,6 @@ from profiler.core.commands_to_copy import (
     option_words,
 )
 from profiler.core.ecs_terms import cluster_name
-from profiler.core.optional_math import known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -101,20 +100,19 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
     """How to see the schedule's due times; for a run that is missing, what is wrong with its task;
     for one that is there, how to watch it. Of jobs, their queue is looked at.
     """
+    # A rule may have several targets, and a state machine start several families.
+    families = [family for family in (line.family or "").split(", ") if family]
     if line.is_of_jobs:
-        due = command_line(
-            "schedules", *map(NameArgument, known_values((line.family,))), region=line.region
-        )
+        due = command_line("schedules", *map(NameArgument, families), region=line.region)
         queue = option_words({"--queue": line.queue})
         look = command_line(
             "watch" if line.notice.task_id else "doctor", *queue, region=line.region
         )
         return NextStep(_SEE_DUE, due), NextStep("look", look)
     steps = [_show_schedules_step(cluster_name(line.cluster), line.region)]
-    is_one_family = bool(line.family) and ", " not in (line.family or "")
-    if line.notice.kind == "missed" and line.family and is_one_family:
+    if line.notice.kind == "missed" and len(families) == 1:
         steps.append(
-            NextStep("look", command_line("doctor", NameArgument(line.family), region=line.region))
+            NextStep("look", command_line("doctor", NameArgument(families[0]), region=line.region))
         )
     cluster = cluster_name(line.cluster)
     if line.notice.task_id and cluster:

@@ -194,6 +194,31 @@ def test_a_cluster_that_is_back_has_missed_what_was_due_meanwhile() -> None:
     assert fakes.look(140) == {}
 
 
+def test_each_target_of_a_rule_is_in_the_notice_of_its_due_time() -> None:
+    """A rule has up to five targets; one that ran, or is late, is not among those that did not."""
+    targets = [schedule(kind="rule", family=family) for family in ("b", "a", "ran", "late")]
+    fakes = WatchedSchedules(*targets)
+    starter = "events-rule/nightly"
+    fakes.tasks = [
+        *(task(n / 10, 1, by=starter, family=one.family) for n, one in enumerate(targets)),
+        task(60, 61, by=starter, family="ran"),
+        task(77, 90, by=starter, family="late"),
+    ]
+    failures = [
+        run_task(format_ms(at(60)), family=one, failure=f"NO_{one}", started_by=starter)
+        for one in ("a", "b", "late")
+    ]
+    fakes.trail.events = failures
+    fakes.look(40)
+    assert fakes.look(80) == {"missed": 1, "late": 1}
+    missed, late = fakes.channels[0].posted
+    assert (missed.family, late.family) == ("a, b", "late")
+    assert "RunTask started no task: NO_b. RunTask started no task: NO_a." in missed.notice.message
+    assert fakes.stored == [missed, late]
+    fakes.settings = NoticeSettings(families=("a",))
+    assert fakes.look(85) == {}
+
+
 def once(minutes: int, **values: Any) -> Schedule:
     """A schedule that is due once, and that AWS deletes then."""
     expression = f"at({format_ms(at(minutes)).partition('.')[0]})"

@@ -255,6 +255,13 @@ def test_schedules_that_ecs_does_not_distinguish_are_judged_together() -> None:
     assert "does not distinguish" in (short[1].due_times[0].reason or "")
 
 
+def test_schedules_of_one_name_in_two_groups_are_told_apart() -> None:
+    pair = [schedule(), schedule(group="night")]
+    told = [row.due_times[0].reason for row in judge(pair, since=60, now=80)]
+    said = "AWS does not distinguish its tasks from the tasks of {}, which may be concerned."
+    assert told == [said.format("night/nightly"), said.format("nightly")]
+
+
 HOURLY, DAILY = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
 SIX_HOURS = schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0))
 ONCE = schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)")

@@ -336,6 +336,9 @@ def test_a_missed_job_is_looked_at_in_its_queue() -> None:
     assert f"```{commands}\ntask-profiler doctor --queue nights --region us-west-2```" in message
     assert "queue nights" in message
     assert "definition etl" in message
+    assert "task-profiler schedules etl orders --region" in text_of(
+        replace(line, family="etl, orders")
+    )
     late = replace(line, notice=replace(line.notice, kind="late", task_id="4109"))
     assert "task-profiler watch --queue nights" in text_of(late)
     assert "job 4109" in text_of(late)
