@@ -113,7 +113,7 @@ def registered(account: Account, *words: str) -> dict[str, dict[str, Any]]:
 
 def test_only_what_still_runs_on_fargate_is_resized(account: Account) -> None:
     """A definition may allow both, and its runs say where they were."""
-    managed = {"launch_type": "MANAGED_INSTANCES"}
+    managed: dict[str, Any] = {"launch_type": "MANAGED_INSTANCES"}
     allowed = {
         "managed": ["MANAGED_INSTANCES"],
         "on-ec2-before": ["EC2", "MANAGED_INSTANCES"],
