@@ -11,10 +11,15 @@ _GOLDEN_RATIO = 0.6180339887498949
 # newest: a rare expensive one, as the first, counts little. A mean that falls faster than it rises
 # would be that of the cheap ones, so that the looks together cost several times their share.
 _PART_OF_NEWEST = 1 / 16
-# If no look has found for so many steps that anything ran, two looks in each step are enough until
-# one does: all of this time, the threads have waited for the same.
-_STILL_STEPS = 10
-_STILL_LOOKS = 2
+# If the looks of so many steps have found each thread in the same wait again, one look in each step
+# is enough until one finds another: more would say the same. It is taken together with the reading
+# of the processes, which has woken this thread already. In each fourth step there is another one,
+# at its place: what happens again and again between two readings would never be seen.
+_SAME_STEPS = 20
+_STEPS_PER_PLACED = 4
+# If nothing has run in so many steps, readings of the processes alone say it. Of a step in which
+# something runs again, it is not known when: that is a 30th of such a time at most.
+_ASLEEP_STEPS = 30
 
 
 class LookTimes(Struct):
@@ -23,8 +28,8 @@ class LookTimes(Struct):
 
     ``_place`` is the first one's, between 0 and 1. Where there are fewer than five, five peeks in
     each step say in between whether anything could run, if the share has room for these, too. There
-    are only peeks where each look is taken together with another reading. ``_still_since_ns``: each
-    look since then has found that nothing ran.
+    are only peeks where each look is taken together with another reading. ``_same_since_ns``: each
+    look since then has found each thread in the same wait, ``_still_since_ns``: and that none ran.
     """
 
     _start_ns: int
@@ -39,6 +44,7 @@ class LookTimes(Struct):
     _peek: int = 0
     _peek_place: float = 0.5
     _has_peeks: bool = False
+    _same_since_ns: int | None = None
     _still_since_ns: int | None = None
 
     @property
@@ -80,14 +86,16 @@ class LookTimes(Struct):
         *,
         is_enough: bool = False,
         can_peek: bool = True,
+        is_same: bool = False,
         is_still: bool = False,
     ) -> None:
         """Go on after a look that has cost this CPU time.
 
         ``is_enough``: more than one look in a step would cost too much. ``can_peek``: a peek would
-        say something. ``is_still``: it has found that nothing ran since the look before.
+        say something. ``is_same``: it has found each thread in the same wait as the look before;
+        ``is_still``: and that none ran in between.
         """
-        self._still_since_ns = first_known(self._still_since_ns, now_ns) if is_still else None
+        self._note_found(now_ns, is_same=is_same, is_still=is_still)
         self._cost_ns = _mean_ns(self._cost_ns, cost_ns)
         self._place = (self._place + _GOLDEN_RATIO) % 1
         self._index += 1
@@ -99,6 +107,38 @@ class LookTimes(Struct):
         self._peek_cost_ns = _mean_ns(self._peek_cost_ns, cost_ns)
         self._peek_place = (self._peek_place + _GOLDEN_RATIO) % 1
         self._peek = max(self._peek + 1, (now_ns - self._start_ns) * MAX_LOOKS // self._step_ns)
+
+    def is_with_reading(self, now_ns: int) -> bool:
+        """Whether there is a look together with the reading of the processes at this moment."""
+        return self._has_lasted(self._same_since_ns, _SAME_STEPS, now_ns)
+
+    def note_with_reading(self, now_ns: int, *, is_same: bool, is_still: bool) -> None:
+        """Go on after a look that was taken with the reading: see :meth:`note_look`. In this step
+        there is another one if it has found another wait, or its turn has come.
+        """
+        self._note_found(now_ns, is_same=is_same, is_still=is_still)
+        self._index = 0
+        if not is_same:
+            self._count = self._affordable_count
+            return
+        self._has_peeks = False
+        # The step that begins with the reading, which may come a moment too early.
+        self._step = (now_ns - self._start_ns + self._step_ns // 2) // self._step_ns
+        is_asleep = self._has_lasted(self._still_since_ns, _ASLEEP_STEPS, now_ns)
+        self._step += is_asleep or self._step % _STEPS_PER_PLACED > 0
+
+    def _note_found(self, now_ns: int, *, is_same: bool, is_still: bool) -> None:
+        self._same_since_ns = first_known(self._same_since_ns, now_ns) if is_same else None
+        self._still_since_ns = first_known(self._still_since_ns, now_ns) if is_still else None
+
+    def _has_lasted(self, since_ns: int | None, steps: int, now_ns: int) -> bool:
+        return since_ns is not None and now_ns - since_ns >= steps * self._step_ns
+
+    @property
+    def _affordable_count(self) -> int:
+        """How many looks a step has by what they cost."""
+        affordable = int(self._max_share * self._step_ns / max(self._cost_ns, 1.0))
+        return min(max(affordable, 1), MAX_LOOKS)
 
     def looked_with_others(self, now_ns: int, *, can_peek: bool) -> None:
         """Go on after a look that was taken together with another reading."""
@@ -114,13 +154,11 @@ class LookTimes(Struct):
         self._step = max(self._step + 1, (now_ns - self._start_ns) // self._step_ns)
         self._index = 0
         share_ns = self._max_share * self._step_ns
-        affordable = int(share_ns / max(self._cost_ns, 1.0))
-        self._count = 1 if is_enough else min(max(affordable, 1), MAX_LOOKS)
-        since_ns = first_known(self._still_since_ns, now_ns)
-        is_still = now_ns - since_ns >= _STILL_STEPS * self._step_ns
-        if is_still:
-            self._count = min(self._count, _STILL_LOOKS)
-        is_room = can_peek and not (is_enough or is_still) and self._count < MAX_LOOKS
+        self._count = 1 if is_enough else self._affordable_count
+        is_same = self._has_lasted(self._same_since_ns, _SAME_STEPS, now_ns)
+        if is_same:
+            self._count = 1
+        is_room = can_peek and not (is_enough or is_same) and self._count < MAX_LOOKS
         self._allow_peeks(share_ns - self._count * self._cost_ns if is_room else 0)
 
     def _allow_peeks(self, left_ns: float) -> None:

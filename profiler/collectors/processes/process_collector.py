@@ -459,6 +459,7 @@ class ProcessCollector:
             now_ns,
             used_ns - began_ns,
             can_peek=threads.can_peek,
+            is_same=look is not None and look.is_same(self._interval_ns),
             is_still=look is not None and look.is_still,
         )
 
@@ -486,6 +487,13 @@ class ProcessCollector:
         look = None
         if is_complete or not threads.sees_calls:
             look = threads.look(now_ns, is_fresh=True, is_required=is_complete)
+        elif tracked.looks.is_with_reading(now_ns):
+            look = threads.look_with_reading(now_ns)
+            tracked.looks.note_with_reading(
+                now_ns,
+                is_same=look is not None and look.is_same(self._interval_ns),
+                is_still=look is not None and look.is_still,
+            )
         if not threads.sees_calls:
             tracked.looks.looked_with_others(now_ns, can_peek=threads.can_peek)
         return ThreadReadings(look=look, read_ended_ns=threads.take_read_ended_ns())

@@ -10,6 +10,8 @@ from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
 from profiler.readers.linux.wait_types import BlockedThread
 
+_UNSURE_DIVISOR = 10
+
 
 class ThreadSeen(Struct, frozen=True, gc=False):
     """What a thread that was new, or has run since the last look, does now.
@@ -55,7 +57,8 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     threads have waited for a CPU so far. ``cpus``: on how many the batch may run. ``readings``: so
     many readings of the processes were since the last look, which found the same. ``peeks``: so
     many times since the last look it was read whether a thread that works can run, and in
-    ``able_peeks`` of them one could.
+    ``able_peeks`` of them one could. ``has_other_waits``: a thread waits for something else than
+    when it was asked before.
     """
 
     growth: Sequence[ThreadTimeGrowth] | None = ()
@@ -73,6 +76,16 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     readings: int = 1
     peeks: int = 0
     able_peeks: int = 0
+    has_other_waits: bool = False
+
+    def is_same(self, step_ns: int) -> bool:
+        """Whether more looks in such a step would have said the same: each thread waits for what it
+        waited for before, and the counters say for how long any could run, within a tenth.
+        """
+        if self.has_other_waits or self.ended or self.is_behind:
+            return False
+        able_ns = [grown.run_ns + grown.wait_ns for grown in self.growth or ()]
+        return _UNSURE_DIVISOR * (sum(able_ns) - max(able_ns, default=0)) <= step_ns
 
     @property
     def is_still(self) -> bool:

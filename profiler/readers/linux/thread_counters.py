@@ -15,7 +15,7 @@ from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.poll_outcome import WorkBeginBounds
-from profiler.readers.linux.wait_types import BlockedThread
+from profiler.readers.linux.wait_types import BlockedThread, Wait
 from profiler.readers.linux.waited_target import SystemCall, parse_system_call
 
 # The files of all threads together, up to a quarter of those that may be open, usually 1024.
@@ -105,6 +105,7 @@ class FollowedThread(Struct, eq=False):
     ``is_stale``: it was on a CPU since ``blocked`` was determined; ``is_postponed``: its peer was
     not.
     ``sleeps_unsignalled``: it blocked all signals when it was last seen in an interruptible sleep.
+    ``last_wait`` is what it waited for when it was asked last and could not run.
     ``ran_after_ns``: its present wait has begun after this. ``waited_until_ns``: the wait before
     went on until then; since then the thread ran, and waited for a CPU, for ``busy_ns``, of which
     it waited for ``queued_ns``.
@@ -125,6 +126,7 @@ class FollowedThread(Struct, eq=False):
     run_ns: int = 0
     wait_ns: int = 0
     blocked: BlockedThread | None = None
+    last_wait: Wait | None = None
     is_stale: bool = True
     is_postponed: bool = False
     sleeps_unsignalled: bool = False

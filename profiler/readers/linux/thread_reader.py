@@ -184,7 +184,7 @@ class ThreadReader:
         self._has_newer: bool | None = None
         self._peeks = PeekResults()
         self._at_ns = self._read_ended_ns = self._calm_looks = 0
-        self._is_counting = self.sees_calls = False
+        self._is_counting = self._has_other_waits = self.sees_calls = False
 
     def follow(self, processes: Collection[ProcessReading]) -> None:
         """Follow these processes, as of a reading of all of them."""
@@ -356,6 +356,27 @@ class ThreadReader:
         self._budget_ns = budget_ns - spent_ns()
         return look
 
+    def look_with_reading(self, now_ns: int) -> ThreadsLook | None:
+        """A look after :meth:`follow` has had the readings of this moment. If by these none has
+        run, begun or ended since the last look, all threads wait for the same, and none is asked.
+        """
+        is_open = self._changed or self._stale or self._ended_between or self._able
+        if is_open or self._last is None:
+            return self.look(now_ns, is_fresh=True)
+        if self._group.begin_look(now_ns):
+            self._mark_all_to_ask()
+            return self.look(now_ns, is_fresh=True)
+        last = self._take_last_look_time(now_ns)
+        earned_ns = (now_ns - last.at_ns) * _MAX_CPU_SHARE
+        self._budget_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS)
+        self._last = ReadingNumberAndTime(last.number + 1, now_ns)
+        return ThreadsLook(
+            growth=() if self._is_counting else None,
+            processes=self._processes_seen(),
+            sees_calls=self.sees_calls,
+            cpus=self._group.known_cpus,
+        )
+
     @property
     def can_peek(self) -> bool:
         """Whether a peek says something: not if other threads may run, those of many that work
@@ -410,6 +431,7 @@ class ThreadReader:
         self._ended = self._ended_between
         self._ended_between = []
         self._unread_run_ns = self._later_run_ns = 0
+        self._has_other_waits = False
         self._parents = []
         if self._group.begin_look(now_ns):
             self._mark_all_to_ask()
@@ -516,6 +538,7 @@ class ThreadReader:
             readings=readings,
             peeks=len(peeks),
             able_peeks=sum(peeks),
+            has_other_waits=self._has_other_waits,
         )
 
     def _note_change(
@@ -868,6 +891,9 @@ class ThreadReader:
             arrivals = self._resolver.read_arrivals(before)
         blocked = self._blocked.read_blocked_thread(process, thread, now_ns)
         self.sees_calls = self.sees_calls or self._blocked.has_seen_call
+        if blocked is not None and blocked.wait != thread.last_wait:
+            thread.last_wait = blocked.wait
+            self._has_other_waits = True
         if process.is_refused and (blocked is HIDDEN_DISK or blocked is MEMORY):
             self._turns.disk_number = 0 if self._last is None else self._last.number
         if is_same_wait and _has_unchanged_watched_connections(before, blocked):
@@ -993,6 +1019,7 @@ class ThreadReader:
         thread.blocked, thread.is_postponed = STOPPED, False
         # It has not run since it was asked, as it does when it is frozen.
         self._seen.append(ThreadSeen(thread.thread_id, pid, STOPPED, is_correction=True))
+        self._has_other_waits = True
 
     def _look_for_able(self, budget: LookBudget) -> None:
         """Look for threads that can run, though they have not run since they were blocked, or were

@@ -1,6 +1,7 @@
 """When to look: spread over each step, as often as it may cost."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -56,18 +57,50 @@ def test_looks_of_different_costs_keep_their_share_together(expensive: float) ->
     assert 0.0015 < spent / 200 <= 0.003
 
 
-def test_two_in_a_step_are_enough_while_nothing_runs_for_long() -> None:
+def looks_of_steps(
+    steps: int, *, is_same: Callable[[float], bool], is_still: Callable[[float], bool]
+) -> list[list[float]]:
+    """Where in each step of a second its looks lie, 0 for one with a reading at its begin."""
     looks = LookTimes(0, seconds(1), 0.003, 0.3)
-    times = []
-    while looks.due_ns < seconds(60):
-        assert not looks.is_peek
-        times.append(looks.due_ns)
-        is_still = seconds(10) <= looks.due_ns < seconds(40)
-        looks.note_look(looks.due_ns, seconds(0.0001), is_still=is_still)
-    counts = [sum(at // seconds(1) == step for at in times) for step in range(60)]
-    assert counts[:21] == [5] * 21
-    assert counts[21:41] == [2] * 20
-    assert counts[41:] == [5] * 19
+    places: list[list[float]] = []
+    for step in range(steps):
+        places.append([])
+        now_ns = seconds(step) + 1000
+        if looks.is_with_reading(now_ns):
+            places[-1].append(0)
+            looks.note_with_reading(now_ns, is_same=is_same(step), is_still=is_still(step))
+        while looks.due_ns < seconds(step + 1):
+            assert not looks.is_peek
+            at = looks.due_ns / seconds(1)
+            places[-1].append(at - step)
+            looks.note_look(
+                looks.due_ns, seconds(0.0001), is_same=is_same(at), is_still=is_still(at)
+            )
+    return places
+
+
+def test_one_in_a_step_is_enough_while_each_finds_the_same() -> None:
+    places = looks_of_steps(60, is_same=lambda at: at < 50, is_still=lambda _: False)
+    assert [len(step) for step in places[:20]] == [5] * 20
+    assert {step[0] for step in places[21:50]} == {0}
+    placed = [step for step in range(21, 50) if places[step] != [0]]
+    assert placed == [24, 28, 32, 36, 40, 44, 48]
+    assert len({places[step][1] for step in placed}) == 7
+    assert {len(places[step]) for step in placed} == {2}
+    assert [len(step) for step in places[51:]] == [5] * 9
+
+
+def test_other_waits_that_a_reading_finds_are_looked_at_in_its_step() -> None:
+    places = looks_of_steps(60, is_same=lambda at: not 41 <= at < 41.1, is_still=lambda _: False)
+    assert places[41][0] == 0
+    assert len(places[41]) == 6
+    assert [len(step) for step in places[42:60]] == [5] * 18
+
+
+def test_readings_are_enough_while_nothing_runs_for_long() -> None:
+    places = looks_of_steps(60, is_same=lambda at: at < 45, is_still=lambda at: at < 45)
+    assert places[31:45] == [[0]] * 14
+    assert [len(step) for step in places[46:]] == [5] * 14
 
 
 def test_one_in_a_step_where_more_would_cost_too_much() -> None:

@@ -32,10 +32,11 @@ from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.kernel_memory import FreeMemory
+from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.proc import ProcessBlockBytes
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
-from tests.fakes import START_NS, FakeClock, process, seconds
+from tests.fakes import START_NS, FakeClock, process, sample, seconds
 from tests.values import present
 from tools.waiting import wait_until
 
@@ -562,6 +563,31 @@ def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
         present(sampler.details).processes.largest_process_rows() == ()
     )  # no process could be read: no step
     assert sampler.samples.failures == 1
+
+
+@pytest.mark.parametrize(("at", "is_tick", "count"), [(10, True, 0), (40, False, 0), (40, True, 1)])
+def test_a_tick_has_the_look_when_nothing_has_run_for_long(
+    at: int, count: int, *, is_tick: bool
+) -> None:
+    started = StartedRun(pid=1, startup_cpu_ns=0, started_ns=0, started_wall_ns=START_NS)
+    plan = Mock(interval_seconds=1, series_points=0, max_history_steps=0)
+    clock = Mock(monotonic_ns=Mock(return_value=0))
+    sampler = RunSampler(Mock(clock=clock), started, plan, Mock(), 1)
+    sampler.command = Mock(processes=(), cpu_ns=0)
+    sampler.command.read_sample.return_value = Unavailable("no process")
+    sampler.command.take_pages_cpu_ns.return_value = 0
+    sampler.read_everything(ReapedUsage(), is_tick=False)
+    details = present(sampler.details)
+    details.threads = Mock(sees_calls=True, take_read_ended_ns=lambda: 0)
+    details.threads.look_with_reading.return_value = ThreadsLook(sees_calls=True)
+    details.looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    while details.looks.due_ns < seconds(at):
+        details.looks.note_look(details.looks.due_ns, 1, is_same=True, is_still=True)
+    sampler.command.read_sample.return_value = sample(START_NS + seconds(at), 0, 0)
+    clock.monotonic_ns.return_value = seconds(at)
+    sampler.read_everything(ReapedUsage(), is_tick=is_tick)
+    assert details.threads.look_with_reading.call_count == count
+    assert (details.looks.due_ns > seconds(at + 1)) is bool(count)
 
 
 def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> None:

@@ -154,8 +154,8 @@ class FakeThreads:
         self.is_closed = False
         self.cost_ns = self.used_ns = self.readings = 0
         self.search_ns = self.lookup_cpu_ns = 0  # of each look, and so far
-        self.can_peek = True
-        self.peeks = 0
+        self.can_peek = self.has_other_waits = True
+        self.peeks = self.with_reading = 0
         self._read_ns = 0
         self._processes: Sequence[ProcessReading] = ()
 
@@ -193,7 +193,12 @@ class FakeThreads:
             processes=processes,
             sees_calls=True,
             readings=self.readings_per_look,
+            has_other_waits=self.has_other_waits,
         )
+
+    def look_with_reading(self, now_ns: int) -> ThreadsLook:
+        self.with_reading += 1
+        return self.look(now_ns, is_fresh=True)
 
     def peek(self) -> None:
         self.used_ns += self.cost_ns // 10
@@ -303,6 +308,27 @@ def test_peeks_and_looks_cost_no_more_than_their_share(
         fakes.collector.look()
     assert threads.peeks == pytest.approx(peeks, abs=5)
     assert threads.used_ns <= 0.001 * seconds(60)
+
+
+def test_looks_that_find_the_same_for_long_are_taken_with_the_readings() -> None:
+    threads = FakeThreads()
+    threads.sees_calls = True
+    threads.has_other_waits = False
+    fakes = quarter(threads)
+    fakes.run(1)
+    for step in range(60 * 20):
+        if step == 30 * 20:
+            threads.readings = threads.with_reading = 0
+        fakes.clock.advance(0.05)
+        if fakes.clock.now_ns % seconds(1) == 0:
+            fakes.collector.tick()
+        fakes.collector.look()
+    assert threads.with_reading == pytest.approx(30, abs=1)
+    assert threads.readings == pytest.approx(37, abs=2)
+    made = present(fakes.record().time_breakdown)
+    assert made.on_cpu_percent == pytest.approx(25, abs=1)
+    assert made.network_percent == pytest.approx(50, abs=1)
+    assert made.covered_percent == 100.0
 
 
 def test_without_system_calls_only_peeks_lie_between_the_readings() -> None:

@@ -548,6 +548,45 @@ def test_nobody_looks_whether_a_process_that_has_just_run_is_in_a_frozen_group(
     assert STOPPED.wait in machine.read(process(cpu=2, threads=2), at=6).waits
 
 
+def test_a_reading_in_which_nothing_ran_is_a_look_that_asks_no_thread(
+    machine: FakeMachine,
+) -> None:
+    machine.thread(7, run=1)
+    machine.clocks[7] = seconds(1)
+    machine.read(process(cpu=1), at=1)
+    assert machine.look(at=2).look.is_still
+    machine.thread(7, run=1.5, call=LOCKED)  # nobody reads it
+    machine.reader.follow([process(cpu=1)])
+    look = machine.reader.look_with_reading(seconds(3))
+    assert look is not None
+    assert look.is_still
+    assert look.is_same(seconds(1))
+    machine.reader.follow([process(cpu=1.5)])
+    look = machine.reader.look_with_reading(seconds(4))
+    assert look is not None
+    assert [seen.blocked and seen.blocked.wait for seen in look.seen] == [Wait("lock")]
+    assert not look.is_same(seconds(1))
+
+
+def test_looks_are_the_same_while_threads_do_little_between_equal_waits(
+    machine: FakeMachine,
+) -> None:
+    def is_same(at: int, run: float, call: str = SLEEPING) -> bool:
+        for thread in (7, 8):
+            machine.thread(7, thread, run=run, call=call)
+        machine.clocks[7] = seconds(2 * run)
+        return machine.look(at=at).look.is_same(seconds(1))
+
+    machine.thread(7, run=1)
+    machine.thread(7, 8, run=1)
+    machine.read(process(cpu=2, threads=2), at=1)
+    assert is_same(2, run=1.1)
+    assert not is_same(3, run=1.3)  # both at once or in turn: nobody knows
+    assert is_same(4, run=1.4)
+    assert not is_same(5, run=1.5, call=LOCKED)
+    assert is_same(6, run=1.6, call=LOCKED)
+
+
 @pytest.mark.parametrize(("seconds_later", "is_seen"), [(8, True), (12, False)])
 def test_a_thread_that_has_slept_for_long_is_not_asked_whether_it_can_run(
     machine: FakeMachine, seconds_later: int, *, is_seen: bool
