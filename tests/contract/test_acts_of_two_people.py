@@ -23,6 +23,9 @@ from tests.step_functions import change_machine, machine, make_machine, running
 from tools.local_answers import answer_here
 from tools.moto_server import FakeAws, OwnedResource, fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 ACT = ("--register", "--update-schedules")
 RESIZED = "task-profiler:resized-from"
 
@@ -290,7 +293,6 @@ def two_oversized(people: TwoPeople) -> None:
     people.account.rule("often", "hourly")
 
 
-@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("changed", ["rule", "schedule", "both"])
 def test_a_size_that_no_longer_fits_is_put_back(people: TwoPeople, changed: str) -> None:
     """Somebody edits a rule while another family is in work, or makes a schedule while the size is
@@ -613,7 +615,6 @@ def test_a_rule_of_a_reading_that_failed_is_read_again(people: TwoPeople) -> Non
     assert sizes == {"daily": "512", "hourly": "2048", "nightly": "2048"}
 
 
-@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("first", ["resize", "add-monitor"])
 def test_a_size_and_a_monitor_at_once_lose_neither(people: TwoPeople, first: str) -> None:
     """The second person's command is whole before the first one's registration, which hides it: the

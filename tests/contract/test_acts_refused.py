@@ -184,6 +184,7 @@ def test_a_family_that_cannot_be_read_again_has_failed_once(
     assert found.said.endswith("task-profiler: 1 family: 1 failed.\n")
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("operation", ["GetResources", "ListTaskDefinitions"])
 def test_a_family_that_cannot_be_planned_is_left_alone(
     proxy: RefusingProxy, tmp_path: Path, operation: str

@@ -27,6 +27,9 @@ from tests.cloudformation import (
 from tests.lambda_environment import moto_account
 from tests.values import present
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >>FOLDER/calls
 ! grep -q -e "FAILS" FOLDER/docker

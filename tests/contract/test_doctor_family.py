@@ -24,6 +24,9 @@ from tools.moto_server import (
     start_by_schedule,
 )
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/jobs"
 TYPO = IMAGE.replace("0.1.0", "0.1.O")
 DEFINITIONS = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition"

@@ -27,6 +27,9 @@ from tests.task_events import EVENT
 from tools.local_answers import answer_here
 from tools.moto_server import fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 FAMILIES = ("hourly", "nightly", "weekly")
 IMAGE = ("--image", "team/task-profiler:1")
@@ -64,7 +67,6 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr.rstrip().splitlines()[-1]
 
 
-@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_a_resize_ends_after_the_family_in_work_and_goes_on_later(
@@ -146,7 +148,6 @@ def test_monitors_are_added_until_the_signal_and_the_sum_is_said(
     assert account.newest(*FAMILIES) == [2, 2, 2]
 
 
-@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("operation", ["RegisterTaskDefinition", "PUT /schedules/nightly"])
 def test_credentials_that_expire_in_the_middle_are_said_with_what_was_done(
     interrupted: Interrupted, operation: str

@@ -103,7 +103,7 @@ def check_next_call(built: Built, wanted: dict[str, Any], nth: int) -> None:
     check_said(built, wanted, done.stdout + done.stderr, case)
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(

@@ -16,6 +16,9 @@ from tests.fake_batch import FakeBatch
 from tests.job_account import JobAccount
 from tools.moto_server import fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 TASKS = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task"
 CLUSTER = "AWSBatch-own-0a1b2c3d-1111-2222-3333-444455556666"
 SERVICE_ROLE = f"arn:aws:iam::{ACCOUNT}:role/service-role/batch-own"
@@ -68,7 +71,6 @@ def registered(account: JobAccount) -> list[int]:
     return [int(account.newest(name)["revision"]) for name in ("control", "nightly")]
 
 
-@pytest.mark.diagonal
 @pytest.mark.parametrize("kind", ["schedule", "rule", "state"])
 @pytest.mark.parametrize("may_tag", [False, True])
 def test_an_untagged_definition_gets_no_tag_that_batch_may_not_give(

@@ -46,6 +46,9 @@ from tests.runs import slowdown
 from tests.step_functions import executing, machine, machine_arn, make_machine, publish
 from tools.moto_server import fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 CALLS = {
     "cloudformation:DescribeStackResources",
     *("ecs:DescribeServices", "ecs:DescribeTaskDefinition", "ecs:ListClusters"),

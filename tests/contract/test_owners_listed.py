@@ -12,6 +12,9 @@ from tests.command_line import run_here
 from tests.resize_account import BATCH, DEFINITIONS, Account
 from tools.moto_server import OwnedResource, fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 DEFINITION = "AWS::ECS::TaskDefinition"
 SCHEDULE = "AWS::Scheduler::Schedule"
 FAMILIES = [f"job-{number:02}" for number in range(24)]
@@ -104,7 +107,6 @@ def test_an_act_asks_about_each_family_and_schedule_that_it_changes(
     assert changed == FAMILIES[:-1]
 
 
-@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("refused", sorted(LISTS))
 def test_without_the_right_to_list_each_is_asked_about(
     account: Account, proxy: AwsProxy, refused: str

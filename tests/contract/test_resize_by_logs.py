@@ -13,6 +13,9 @@ from tests.aws_proxy import AwsProxy
 from tests.resize_account import BATCH, KILLED, MONITOR, STOPPED_GROUP, Account, logs_to
 from tools.moto_server import fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 WRITERS = "Whoever may register a task definition in this account"
 
 

@@ -27,6 +27,9 @@ from tests.job_account import KILLED, NEW, OLD, JobAccount, ec2
 from tests.resize_account import ACCOUNT, Account
 from tools.moto_server import fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 GROUP = "/aws/batch/job"
 
 

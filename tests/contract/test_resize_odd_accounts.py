@@ -57,6 +57,9 @@ from tools.moto_server import (
     fake_aws,
 )
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 SCHEDULE = "AWS::Scheduler::Schedule"
 RULE = "AWS::Events::Rule"
 DEFINITION = "AWS::ECS::TaskDefinition"
@@ -210,7 +213,6 @@ def test_a_schedule_whose_overrides_do_not_fit_into_the_new_size_is_named(
     assert account.newest("nightly") == [1]
 
 
-@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -453,7 +455,6 @@ def test_a_family_that_schedules_start_by_state_machines_is_scheduled(account: A
     assert "The schedule asked could not be read: AWS refused" in done.stderr
 
 
-@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("kind", ["", "inner", "outer", "limit", "limit of the machine"])
 def test_a_machine_that_another_one_executes_has_its_due_times_and_timeouts(
     account: Account, kind: str

@@ -31,6 +31,9 @@ from tests.proof_account import (
 )
 from tools.local_answers import answer_here, answer_over_sockets
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 GROUP = "/ecs/task-profiler-proof-"
 CHANGING = (
     *("CreateLogGroup", "PutSubscriptionFilter", "PutRolePolicy", "RegisterTaskDefinition"),
@@ -252,7 +255,6 @@ def test_a_cluster_that_is_deleted_meanwhile_leaves_nothing_behind(account: Proo
     check_nothing_is_left(account)
 
 
-@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("provider", "launch_type", "used"),
     [

@@ -16,6 +16,9 @@ from tests.job_proof_account import IMAGE, QUEUE, JobProofAccount, PlayedJob, jo
 from tests.proof_account import deploy_stack
 from tools.local_answers import answer_over_sockets
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 GROUP = "/ecs/task-profiler-proof-"
 _CHANGING = {"RegisterJobDefinition", "SubmitJob", "TerminateJob", "DeregisterJobDefinition"}
 _WORDS = ("--queue", QUEUE, "--image", IMAGE)
@@ -308,6 +311,7 @@ def test_a_missing_right_is_named_and_leaves_nothing_behind(
     check_nothing_is_left(account)
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_lost_leaves_nothing_behind(account: JobProofAccount) -> None:
     """Batch keeps the job and the revision of a call that seems to have failed."""
     lost: list[str] = []

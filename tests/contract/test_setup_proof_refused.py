@@ -127,6 +127,7 @@ def test_one_failed_call_is_said_and_leaves_nothing_unsaid(
         check(Proved(made, nth, failure), failure)
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("name", ["register_task_definition", "run_task"])
 def test_a_lost_answer_leaves_nothing_unsaid(account: ProofAccount, name: str) -> None:
     nth = Proved(account, 0, "lost").calls.index(name) + 1

@@ -15,6 +15,9 @@ from tests.resize_account import ACCOUNT, BATCH, CLUSTER, DEFINITIONS, Account
 from tests.role_policies import starter_role
 from tools.moto_server import fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 TASKS = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task"
 BY_RUN = {"StringEquals": {"ecs:CreateAction": ["RunTask"]}}
 OURS = "task-profiler:resized-from"
@@ -78,7 +81,6 @@ def allow(account: Account, role: str, *statements: dict[str, Any]) -> None:
         iam.put_role_policy(RoleName=role, PolicyName="tags", PolicyDocument=document)
 
 
-@pytest.mark.diagonal
 @pytest.mark.parametrize("kind", ["schedule", "rule", "universal", "state"])
 @pytest.mark.parametrize("may_tag", [False, True])
 def test_an_untagged_family_gets_no_tag_that_its_starters_may_not_give(

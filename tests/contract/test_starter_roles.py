@@ -17,6 +17,9 @@ from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account
 from tests.role_policies import starter_role
 from tools.moto_server import create_schedule_long_ago, fake_aws
 
+# Of each test, `make test` runs one case: the cases differ by a policy, an answer or a moment.
+pytestmark = pytest.mark.diagonal(1)
+
 ACT = ("--register", "--update-schedules")
 CONDITION = {"Condition": {"ArnEquals": {"ecs:cluster": "*"}}}
 OTHER = "arn:aws:ecs:us-east-1:123456789012:task-definition/other:*"
@@ -80,7 +83,6 @@ def test_a_role_of_another_account_is_not_the_one_of_its_name_here(account: Acco
     assert account.started_by_schedule("night") == "nightly:2"
 
 
-@pytest.mark.diagonal
 @pytest.mark.parametrize(("pattern", "is_registered"), [("1", False), ("*", True), ("?", True)])
 @pytest.mark.parametrize("command", ["resize", "add-monitor"])
 def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(

@@ -438,6 +438,7 @@ SIGN_INS: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("sign_in", SIGN_INS)
 def test_each_role_allows_what_its_function_calls_and_no_more(
     sign_in: str, monkeypatch: pytest.MonkeyPatch, calls: Calls

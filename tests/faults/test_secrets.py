@@ -241,6 +241,7 @@ CREDENTIALS = {
 }
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_the_monitor_shows_no_secret(status: int) -> None:
     """AWS quotes the canonical request of a wrong signature, which contains the session token."""

@@ -201,6 +201,7 @@ def burned(driver: Mapping[str, str], *options: str) -> tuple[int, str, str]:
     return ran.returncode, ran.stdout, ran.stderr
 
 
+@pytest.mark.slow
 def test_the_example_load_calls_the_driver_as_its_header_declares_it(
     driver: Mapping[str, str],
 ) -> None:

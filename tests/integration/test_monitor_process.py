@@ -125,6 +125,7 @@ NO_SERVER = {"AWS_ENDPOINT_URL": NOBODY, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_A
 REFUSED = "the rest of the stop budget: 127.0.0.1:1 refused the connection"
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("environment", "said"), [(NO_SERVER, REFUSED), (NO_AWS, "Unable to locate credentials")]
 )

@@ -139,7 +139,7 @@ def test_a_page_counts_once(
     _assert_rows_within(record)
 
 
-@pytest.mark.diagonal(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("readings", [0, 20], ids=["before a reading", "after some"])
 def test_what_only_the_marks_show_is_a_bound(readings: int, program: str, place: Path) -> None:
     """Without a control group: memory that is mapped four times, and that nobody has read."""
@@ -162,7 +162,7 @@ def test_a_file_that_only_the_marks_show_is_no_memory(
     assert _peak_mib(record) < _SLACK_MIB
 
 
-@pytest.mark.diagonal(1)
+@pytest.mark.slow
 def test_two_views_of_a_file_are_no_used_memory(run_as: _RunAs, program: str, place: Path) -> None:
     (place / "file").write_bytes(bytes(mappings.SIZE))
     words = (program, str(place / _PROGRAM.name), "file", _SECONDS, "2", str(place / "file"))

@@ -113,6 +113,7 @@ def _rows_above(record: Record, column: str) -> Iterator[tuple[str, int, float, 
                 yield row.command, index, value, totals[index]
 
 
+@pytest.mark.slow
 def test_no_command_is_above_the_run_in_any_step(tmp_path: Path) -> None:
     record = _record(tmp_path / "memory.py", _MEMORY)
     assert len(present(record.series).processes) > 1

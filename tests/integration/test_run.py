@@ -499,7 +499,7 @@ _SPIKE = (
 )
 
 
-@pytest.mark.diagonal(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rest_seconds", [0.1, 1.1])
 def test_a_spike_of_a_single_process_that_is_read_is_the_kernels(rest_seconds: float) -> None:
     record = _record(*python(f"{_SPIKE}{rest_seconds})"))

@@ -457,6 +457,7 @@ def test_only_a_process_that_ignores_its_children_is_said_to_do_so(
     assert (present(record.sampling).cpu_covered_percent == 0) is is_said
 
 
+@pytest.mark.slow
 @_needs_cpu
 @_needs_mounts
 def test_orphans_that_end_with_the_command_leave_no_group() -> None:

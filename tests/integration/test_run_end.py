@@ -58,6 +58,7 @@ def history(history_file: Path) -> str:
     return str(history_file)
 
 
+@pytest.mark.slow
 def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: str) -> None:
     first, exit_code = shown(*WORK, "0", "2", TASK_PROFILER_HISTORY=history)
     assert exit_code == 0

@@ -109,6 +109,7 @@ def run(tmp_path: Path, code_for_all: Path) -> _Run:
     return run
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("program", "as_root"),
     [

@@ -63,7 +63,7 @@ def _check_out(repository: Path, workspace: Path) -> None:
             )
 
 
-@pytest.mark.diagonal(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("new_mb", "exit_code"), [(_BASE_MB, 0), (1.2 * _BASE_MB, 3)])
 def test_the_example_fails_a_pull_request_that_needs_more_memory(
     new_mb: float, exit_code: int, tmp_path: Path

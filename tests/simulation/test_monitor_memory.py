@@ -194,6 +194,7 @@ def test_shared_memory_counts_once_beside_a_file() -> None:
     assert 200 <= present(record.metrics.max_memory_used_mb) < 230
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
 def test_on_a_machine_of_its_own_copied_pages_count_before_the_first_stats() -> None:
     task, folder = _GroupTask(10, "FARGATE"), Path("/var/tmp")

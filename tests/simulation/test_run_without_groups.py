@@ -84,6 +84,7 @@ def test_the_time_of_children_that_nobody_waits_for_is_a_lower_bound(
     assert cpu_seconds <= used_seconds + 0.3  # the processes' starts and ends
 
 
+@pytest.mark.slow
 def test_the_command_itself_has_all_its_time(tmp_path: Path) -> None:
     record, used_seconds = _profiled(tmp_path, (sys.executable, "-c", f"{_BURNS}burn(1.4)"))
     (row,) = record.processes

@@ -125,6 +125,7 @@ def commands(family: str) -> list[list[str]]:
     ]
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize(
     ("columns", "settings", "is_coloured"),
     [
@@ -177,7 +178,7 @@ def test_what_a_report_says_at_its_end_fits_the_terminal(
     assert [row for row in (first, *others) if columns_of(row) > 40] == []
 
 
-@pytest.mark.diagonal(3)
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_report_says_its_end_in_any_encoding_and_its_page_is_in_utf_8(
     encoding: str, tmp_path: Path

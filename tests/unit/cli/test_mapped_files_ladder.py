@@ -106,7 +106,7 @@ def nights(size: tuple[float, float], *, version: int = 2, **batch: Any) -> str:
     return "runs.jsonl"
 
 
-@pytest.mark.diagonal
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("size", SIZES)
 def test_no_size_is_too_small_for_files(cli: Cli, size: tuple[float, float], version: int) -> None:

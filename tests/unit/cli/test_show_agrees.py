@@ -169,6 +169,7 @@ def shown(source: RunSource, name: str) -> Advice | None:
     return find_advice(run, source.family_source(run), NONE)
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_the_size_and_the_saving_are_those_of_recommend(tmp_path: Path, kind: str) -> None:
     random = Random(20261126)

@@ -348,6 +348,7 @@ def test_a_time_without_a_unit_is_no_seconds(option: str, text: str, file: Path)
     assert f"'{text}' is a number without a unit: write 30m, 12h or 7d" in done.stderr
 
 
+@pytest.mark.diagonal(1)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -70,7 +70,7 @@ def test_the_command_of_most_runs_needs_no_pattern(monkeypatch: pytest.MonkeyPat
     assert shown == [" ".join(words) for words in commands]
 
 
-@pytest.mark.diagonal(9)
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("before", range(-24, 3))
 def test_the_rest_of_an_endless_text_is_not_shown_nor_half_of_a_secret(before: int) -> None:
     length = 65_536

@@ -235,7 +235,7 @@ def test_a_weekly_schedule_leaves_out_nothing_of_its_week(monday: int) -> None:
     assert account.told() == ["", "at its beginning,late"]
 
 
-@pytest.mark.diagonal(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [MAX_REMEMBERED, MAX_REMEMBERED + 1, 3 * MAX_REMEMBERED])
 def test_a_night_with_more_tasks_than_can_be_remembered_repeats_none(count: int) -> None:
     """Those of its last minutes that are too many are in the next one."""

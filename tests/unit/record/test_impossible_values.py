@@ -66,7 +66,7 @@ def test_a_full_record_is_within_the_bounds() -> None:
     assert _is_unchanged(line)
 
 
-@pytest.mark.diagonal(60)
+@pytest.mark.diagonal(20)
 @pytest.mark.parametrize("place", _PLACES, ids=lambda place: ".".join(map(str, place)))
 def test_both_ways_agree_on_each_field(place: tuple[Any, ...]) -> None:
     """Each number and each time of the record in turn is impossible in several ways."""

@@ -1,5 +1,7 @@
 """What `make test` runs of a sweep, and that `make slow` runs the rest."""
 
+import ast
+import re
 import tomllib
 from itertools import combinations, product
 from pathlib import Path
@@ -9,6 +11,11 @@ import pytest
 from tests.diagonals import diagonal, with_each_pair
 
 ROOT = Path(__file__).parents[3]
+
+
+def folders_of_make_test() -> list[str]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return [*tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"]]
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4,), (2, 3), (2, 4), (3, 8, 7), (6, 6, 2)])
@@ -60,6 +67,38 @@ def test_make_slow_runs_the_rest() -> None:
     (slow,) = (rule for rule in rules if rule.startswith("slow:"))
     assert "-m 'slow or " in slow
     assert "grep -rlF -e mark.slow -e mark.diagonal -e " in slow
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        folders = tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"]
-    assert all(folder in slow for folder in folders), "each may have a test with parameters"
+    for folder in folders_of_make_test():
+        assert folder in slow, "each may have a test with parameters"
+
+
+# The fast tests of what files without a fast test promise.
+HELD_BY = {
+    "tests/contract/test_account_of_150.py": "tests/contract/test_taskdef_rollout.py",
+    "tests/integration/test_nextflow_pipeline.py": "tests/unit/sizing/test_workflow_engine_config.py",
+    "tests/simulation/test_resize.py": "tests/unit/sizing/test_resize_scenarios.py",
+    "tests/simulation/test_resize_jobs.py": "tests/contract/test_resize_jobs.py",
+    "tests/unit/deployment/test_linted_templates.py": "tests/unit/deployment/test_template.py",
+}
+
+
+def _is_slow(test: ast.FunctionDef) -> bool:
+    return any(ast.unparse(mark) == "pytest.mark.slow" for mark in test.decorator_list)
+
+
+def test_each_file_has_a_fast_test() -> None:
+    found = set()
+    for folder in folders_of_make_test():
+        for path in sorted((ROOT / folder).rglob("test_*.py")):
+            text = path.read_text()
+            if "mark.slow" not in text:
+                continue
+            tests = [
+                one
+                for one in ast.walk(ast.parse(text))
+                if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")
+            ]
+            is_whole = re.search(r"^pytestmark = .*mark\.slow", text, re.MULTILINE)
+            if is_whole or all(map(_is_slow, tests)):
+                found.add(str(path.relative_to(ROOT)))
+    assert found == HELD_BY.keys(), "name the fast test of the same promise"
+    assert all((ROOT / path).is_file() for path in HELD_BY.values())

@@ -71,6 +71,7 @@ def found_by(panel: Panel) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("panel", _PANELS, ids=[panel.key for panel in _PANELS])
 def test_each_panel_of_accelerators_has_something_to_show(panel: Panel) -> None:
     found = found_by(panel)

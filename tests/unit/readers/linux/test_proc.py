@@ -193,7 +193,7 @@ def test_an_interpreter_may_have_a_version_in_its_name() -> None:
     assert not is_interpreter("gzip")
 
 
-@pytest.mark.diagonal(12)
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize(
     "options",
     [
