@@ -2,7 +2,9 @@
 processes did.
 """
 
+import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,21 @@ def test_one_cursor_reads_all_charts_by_mouse_and_by_keyboard(
     tab.hover(PLOT)
     assert tab.locator(".cursor").is_visible()
     assert tab.inner_text(".card").startswith("+")
+
+
+def test_the_clock_of_the_cursor_is_the_start_plus_the_time_since_then(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
+    """Where the pointer is between two seconds, the clock was a second behind."""
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    box = present(tab.locator(PLOT).bounding_box())
+    for pixel in range(120, 150):
+        tab.mouse.move(box["x"] + pixel, box["y"] + 30)
+        title = tab.inner_text(".card b")
+        minutes, seconds = map(int, re.findall(r"\d+", title.partition(",")[0]))
+        since = timedelta(minutes=minutes, seconds=seconds)
+        began = datetime(2026, 11, 20, 3, 12, 45, tzinfo=UTC)
+        assert title.endswith(f"{began + since:%Y-%m-%d %H:%M:%S}"), title
 
 
 def test_the_strip_zooms_by_drag_handles_keys_and_resets(

@@ -250,7 +250,11 @@ export class RunChart {
   }
   clockText() {
     const { began, startUnknown } = this.run;
-    return isKnown(began) && !startUnknown ? asClock(began + this.cursorMs, this.stepMsAt(this.cursorMs)) : "";
+    if (!isKnown(began) || startUnknown) return "";
+    const stepMs = this.stepMsAt(this.cursorMs);
+    // The time since the start is rounded, too: else the clock would be a second behind it.
+    const ms = stepMs >= 1000 ? 1000 * Math.round(this.cursorMs / 1000) : this.cursorMs;
+    return asClock(began + ms, stepMs);
   }
   remove() {
     Plotly.purge(this.plot);
