@@ -21,6 +21,7 @@ from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import (
     ScheduledTarget,
     is_target_over,
+    may_begin_again,
     may_start_target,
 )
 from profiler.aws_account.starter_roles import StarterRoleReader
@@ -310,6 +311,11 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
             fixed = "by its definition: set the revision there by hand"
         elif target.request is not None:
             fixed = "by the input of aws-sdk:ecs:runTask: set the revision there by hand"
+        elif may_begin_again(target, self.now_ns):
+            fixed = (
+                "and AWS does not document whether an update starts its rate again, at once: set "
+                "the revision there by hand"
+            )
         elif pin_difference == "other":
             fixed = f"which differs by more than the {self.part}: --update-schedules skips it"
         if fixed:

@@ -262,6 +262,19 @@ def is_target_over(target: ScheduledTarget, now_ns: int) -> bool:
     return is_timed and is_over(schedule_of(target), now_ns)
 
 
+def may_begin_again(target: ScheduledTarget, now_ns: int) -> bool:
+    """Whether an update may start the rate of a schedule again, and with it a task or a job: AWS
+    starts a rate without a start date at once, and does not document what an update does.
+
+    https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html
+    """
+    content = target.content
+    is_rate = str(content.get("ScheduleExpression")).lstrip().startswith("rate")
+    begins_later = first_known(json_moment_ns(content.get("StartDate")), -math.inf) > now_ns
+    is_enabled = content.get("State") != "DISABLED"
+    return target.kind == "schedule" and is_rate and is_enabled and not begins_later
+
+
 def schedule_of(target: ScheduledTarget) -> Schedule:
     """The schedule of a target that AWS returned."""
     is_rule = target.kind == "rule"

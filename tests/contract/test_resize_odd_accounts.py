@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -801,13 +801,45 @@ def test_a_schedule_whose_start_date_has_passed_moves_without_it(account: Accoun
 
 
 def test_a_rate_whose_start_date_has_passed_is_named(account: Account) -> None:
-    account.schedule("often", "control:1", expression="rate(7 days)")
+    account.schedule("often", "control:1", expression="rate(7 days)", State="DISABLED")
     begin_schedule_long_ago("often")
     done = account.resize("--register", "--update-schedules")
     assert done.returncode == 1
     assert "its rate begins anew: update it by hand" in done.stderr
     assert account.newest("control") == [2]
     assert account.started_by_schedule("often") == "control:1"
+
+
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+def test_a_rate_that_an_update_may_start_again_is_named_and_not_updated(
+    account: Account, proxy: AwsProxy, command: str
+) -> None:
+    """One that is disabled, or begins later, starts nothing then. An update of a rule's target is
+    none of its expression.
+    """
+    if command == "add-monitor":
+        account.family("control", containerDefinitions=[BATCH])
+    pin = f"control:{account.newest('control')[0]}"
+    later = datetime.now(UTC) + timedelta(days=9)
+    account.schedule("often", pin, expression="rate(7 days)")
+    account.schedule("off", pin, expression="rate(7 days)", State="DISABLED")
+    account.schedule("later", pin, expression="rate(7 days)", StartDate=later)
+    account.rule("daily", pin)
+    words: tuple[str, ...] = ("resize", "control", "--from", str(account.file))
+    if command == "add-monitor":
+        words = ("add-monitor", "control", "--image", "team/task-profiler:1")
+    done = account.command("taskdef", *words, "--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    said = (
+        f"The schedule often is pinned to {pin}, and AWS does not document whether an update "
+        "starts its rate again, at once: set the revision there by hand."
+    )
+    assert said in " ".join(done.stdout.split())
+    (new,) = {account.started_by_schedule(name) for name in ("off", "later")}
+    assert new == f"control:{account.newest('control')[0]}" != pin
+    assert account.started_by_rule("daily") == new
+    assert account.started_by_schedule("often") == pin
+    assert "PUT /schedules/often" not in proxy.operations
 
 
 def test_a_schedule_that_is_over_is_neither_named_nor_updated(
