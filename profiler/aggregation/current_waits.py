@@ -36,7 +36,7 @@ class ChangedWaits(Struct, frozen=True):
 class _FollowedThread(Struct, eq=False):
     """One thread: how many looks its last growth covers; its present wait, its last one in which it
     was blocked, which may be the present one, and the one before that if it is not known yet what
-    followed it.
+    followed it; at how many looks it ended with others that wait for threads of its process.
     """
 
     process: int
@@ -46,6 +46,7 @@ class _FollowedThread(Struct, eq=False):
     present: ThreadWait | None = None
     last: ThreadWait | None = None
     earlier: ThreadWait | None = None
+    ended_with: int = 0
 
 
 class ThreadWaits:
@@ -56,6 +57,7 @@ class ThreadWaits:
         self._processes: Mapping[int, ProcessSeen] = {}
         self._cpu_ns: Counter[int] = Counter()  # of each process's threads that were read
         self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
+        self._ends: Mapping[int, Mapping[int, ThreadWait]] = {}  # those that may have ended others
         self._for_timers: set[int] = set()  # processes whose loops waited so last
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
@@ -84,6 +86,7 @@ class ThreadWaits:
         """Note which waits for somebody to come were over with waits for other threads, or one look
         before: who was woken may have waited for a CPU.
         """
+        self._count_ends_with_workers(change)
         before = self._comers
         comers: dict[int, list[ThreadWait]] = {}
         pools: list[ThreadWait] = []
@@ -98,6 +101,33 @@ class ThreadWaits:
             for wait in pools:
                 wait.enders = (*comers.get(wait.process, ()), *before.get(wait.process, ()))
         self._comers = comers
+
+    def _count_ends_with_workers(self, change: ChangedWaits) -> None:
+        """Count of each thread how often its waits were over with those of threads that work and
+        wait for others of the process, or one look before.
+        """
+        ends: dict[int, dict[int, ThreadWait]] = {}
+        working: set[int] = set()
+        for wait in change.over:
+            blocked = wait.blocked
+            if blocked is None:
+                continue
+            is_timed = blocked.wait.kind == "sleep" and not wait.was_woken
+            if is_timed or not blocked.waits_for_any_thread:
+                ends.setdefault(wait.process, {})[wait.thread] = wait
+            elif wait.held_back_work_ns >= MIN_WORK_NS:
+                working.add(wait.process)
+        for process in working:
+            together = {**self._ends.get(process, {}), **ends.get(process, {})}
+            for thread_id, wait in together.items():
+                thread = self._threads.get(thread_id)
+                if thread is None:
+                    continue
+                thread.ended_with += 1
+                wait.ended_with = thread.ended_with
+                if thread.present is not None:
+                    thread.present.ended_with = thread.ended_with
+        self._ends = ends
 
     def _note_growth(
         self, look: ThreadsLook, change: ChangedWaits
@@ -181,6 +211,7 @@ class ThreadWaits:
             run_ns=thread.run_ns,
             slices=thread.slices,
             before_ns=thread.run_ns,
+            ended_with=thread.ended_with,
             is_first=is_first or (thread.last is None and present is None),
         )
         thread.present = wait

@@ -50,11 +50,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     while the thread can run, and ``counted_ns`` what is counted already of how long it waits for a
     CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then ``blocked`` is
     None, too. ``enders`` are the waits of its process for somebody to come that were over with this
-    one: one of these threads may have woken it. ``next_poll``: its timeout ended it, and the thread
-    went on waiting for the same; the first wait of these began with the look ``polled_since``.
-    ``repeated`` are these waits, and those that something ended after which the thread went on so
-    with little work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``.
-    ``was_for_timer``: the last such waits of its process before were for a timer.
+    one: one of these threads may have woken it. ``ended_with``: how often the thread's waits so far
+    were over with those of threads of its process that work. ``next_poll``: its timeout ended it,
+    and the thread went on waiting for the same; the first wait of these began with the look
+    ``polled_since``. ``repeated`` are these waits, and those that something ended after which the
+    thread went on so with little work: before this one, ``little_ns`` in so many ``turns`` and
+    ``timeouts``. ``was_for_timer``: the last such waits of its process before were for a timer.
     """
 
     thread: int
@@ -82,6 +83,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_known: bool = False
     is_unasked: bool = False
     enders: Sequence["ThreadWait"] = ()
+    ended_with: int = 0
     next_poll: "ThreadWait | None" = None
     was_for_timer: bool = False
     little_ns: int = 0
@@ -220,9 +222,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether a loop waits for its own wake-up, for a limited time."""
         return self.blocked is not None and self.blocked.is_timeout_of_event_loop
 
-    def did_not_run_in(self, other: "ThreadWait") -> bool:
-        """Whether the thread did not run while the other one waited."""
-        if first_known(self.polled_since, self.begun) > other.begun and not self.is_first:
+    def did_not_run_in(self, other: "ThreadWait", since: int | None = None) -> bool:
+        """Whether the thread did not run while the other one waited, or ``since`` this look."""
+        since = first_known(since, other.begun)
+        if first_known(self.polled_since, self.begun) > since and not self.is_first:
             return False
         over = self.last_repeated_wait.over
         if over is None:
@@ -257,6 +260,6 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         came = self.last_repeated_wait.came
         return came is not None and any(came)
 
-    def is_likely_for(self, other: "ThreadWait") -> bool:
-        """Whether the thread did not run in vain while the other one waited."""
-        return self.following_work_ns >= MIN_WORK_NS or self.did_not_run_in(other)
+    def is_likely_for(self, other: "ThreadWait", since: int) -> bool:
+        """Whether the thread did not run in vain since this look while the other one waited."""
+        return self.following_work_ns >= MIN_WORK_NS or self.did_not_run_in(other, since)

@@ -98,16 +98,28 @@ def _without_unclear_shares(shares: Mapping[Wait, float]) -> Mapping[Wait, float
     return {wait: share / (1 - unclear) for wait, share in shares.items() if wait != _UNCLEAR}
 
 
-def _likely_ends(waking: Sequence[ThreadWait], wait: ThreadWait) -> Sequence[ThreadWait]:
+def _likely_ends(
+    waking: Sequence[ThreadWait], wait: ThreadWait, since: int
+) -> Sequence[ThreadWait]:
     """Those of the waits that most likely ended another one. If all of these threads ran in vain
     meanwhile, as one that wakes the threads of a pool in turn does, it is what came, not the timer
     of a virtual machine. That waits for a lock for a limited time; who sleeps is a program's thread
     as those that are answered are.
     """
-    all_ran = not any(end.did_not_run_in(wait) or end.is_sleep for end in waking)
+    all_ran = not any(end.did_not_run_in(wait, since) or end.is_sleep for end in waking)
     if all_ran and (came := [end for end in waking if end.has_come]):
         return came
-    return [end for end in waking if end.is_likely_for(wait)] or waking
+    return [end for end in waking if end.is_likely_for(wait, since)] or waking
+
+
+def _without_rare_timers(
+    timed: Sequence[ThreadWait], known: Sequence[ThreadWait]
+) -> list[ThreadWait]:
+    """The timeouts but those that were over with the waits of threads that work less than half as
+    often as something known, as the timers of a virtual machine.
+    """
+    most = max([end.ended_with for end in known], default=0)
+    return [end for end in timed if 2 * end.ended_with > most or not most]
 
 
 def _shares_by_weight(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
@@ -342,14 +354,28 @@ class LookDivision:
         reached, passed = self._reached_threads(wait, only_still=False)
         known = self._ends_of_known_kind(reached, wait)
         timed = [end for end in reached if _has_handing_timeout(self._handing.get(end))]
+        timed = _without_rare_timers(timed, known)
         waking = [end for end in (*known, *timed) if end.may_have_woken(wait)]
         if waking and not wait.was_cut:
-            return _likely_ends(waking, wait)
+            return _likely_ends(waking, wait, self._last_work_ended(wait))
         if still:
             return still
         if any(end.may_have_ended(wait) for end in known):
             return known
         return [*known, *timed] or self._chain_ends_if_unknown(wait, reached, passed)
+
+    def _last_work_ended(self, wait: ThreadWait) -> int:
+        """The look since which no thread of the process works that waits for others of it now: what
+        ran before may have woken one of these, as those of a pool.
+        """
+        worked = [
+            other.begun
+            for other in self._by_process.get(wait.process, ())
+            if other in self._handing
+            and self._handing[other].wait.kind == "lock"
+            and other.before_ns >= MIN_WORK_NS
+        ]
+        return max([wait.begun, *worked])
 
     def _chain_ends_if_unknown(
         self, wait: ThreadWait, reached: Sequence[ThreadWait], passed: AbstractSet[ThreadWait]

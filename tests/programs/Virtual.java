@@ -1,5 +1,6 @@
 import java.io.IOException;
 import java.net.Socket;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -23,6 +24,18 @@ public final class Virtual {
     private static long[] schedule() throws IOException {
         String[] words = Files.readString(Path.of("/proc/thread-self/schedstat")).split(" ");
         return new long[] {Long.parseLong(words[0]), Long.parseLong(words[1])};
+    }
+
+    /** What all threads that live have used, and waited for a CPU: compilers, carriers, pollers. */
+    private static long[] scheduleOfAll() throws IOException {
+        long[] sum = new long[2];
+        try (DirectoryStream<Path> tasks = Files.newDirectoryStream(Path.of("/proc/self/task"))) {
+            for (Path task : tasks) {
+                String[] words = Files.readString(task.resolve("schedstat")).split(" ");
+                for (int place = 0; place < 2; place++) sum[place] += Long.parseLong(words[place]);
+            }
+        }
+        return sum;
     }
 
     private static void write(String kind, long began, long used, long waited) {
@@ -54,6 +67,7 @@ public final class Virtual {
                 try {
                     compute(Double.parseDouble(arguments[2]));
                     long began = System.nanoTime();
+                    long[] before = scheduleOfAll();
                     switch (arguments[0]) {
                         case "ask" -> ask(kept, waitSeconds);
                         case "reconnect" -> {
@@ -64,7 +78,9 @@ public final class Virtual {
                         case "sleep" -> Thread.sleep((long) (1000 * waitSeconds));
                         default -> throw new IllegalArgumentException(arguments[0]);
                     }
-                    write(arguments[0].equals("sleep") ? "sleep" : "network", began, 0, 0);
+                    long[] after = scheduleOfAll();
+                    String kind = arguments[0].equals("sleep") ? "sleep" : "network";
+                    write(kind, began, after[0] - before[0], after[1] - before[1]);
                 } finally {
                     TURN.unlock();
                 }

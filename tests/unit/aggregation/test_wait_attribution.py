@@ -287,6 +287,39 @@ class TestHandingOn:
         assert shares(carrier, poller, worked)["sleep"] > 95
         assert shares(carrier, poller, wait(TIMED_FUTEX, 0.2, over=7))["sleep"] > 40
 
+    def test_to_a_poller_that_ran_only_while_another_one_of_the_pool_worked(self) -> None:
+        """It has woken that one: only what it does since then can be in vain."""
+        waits = partial(wait, LOCK, over=7, after_ns=300 * NS_PER_MS)
+        pool = (waits(0.2, begun=1), waits(300, begun=5))
+        timer = wait(TIMED_FUTEX, 0.1, over=7)
+        assert shares(*pool, timer, wait(NETWORK, 0.8, begun=5, over=7))["network"] > 85
+        assert shares(*pool, timer, wait(NETWORK, 0.8, begun=6, over=7))["sleep"] > 99
+
+    def test_not_to_a_timer_that_hardly_ever_ended_with_those_who_work(self) -> None:
+        """As those of a virtual machine, beside what ends the waits of its threads each time."""
+        waiting = wait(LOCK, 300, over=7)
+        poller = wait(NETWORK, 0.2, begun=3, over=7, ended_with=6)
+        timer = partial(wait, TIMED_FUTEX, 0.2, over=7)
+        assert shares(waiting, poller, timer(ended_with=3))["network"] > 99
+        assert shares(waiting, poller, timer(ended_with=4))["sleep"] > 99
+
+    def test_how_often_a_thread_ended_with_those_who_work(self) -> None:
+        waits = ThreadWaits()
+
+        def over(*threads: int) -> dict[int, int]:
+            grown = [ThreadTimeGrowth(2 * NS_PER_MS, 0, thread=each, process=1) for each in threads]
+            blocked = {1: LOCK, 2: NETWORK, 3: TIMED_FUTEX}
+            seen = [ThreadSeen(each, 1, blocked[each]) for each in threads]
+            change = waits.add_look(ThreadsLook(growth=grown, seen=seen))
+            return {wait.thread: wait.ended_with for wait in change.over}
+
+        over(1, 2, 3)
+        assert over(1, 2) == {1: 0, 2: 1}
+        assert over(3) == {3: 0}
+        over(1)  # the timer was over one look before
+        assert over(2, 3) == {2: 1, 3: 1}
+        assert over(1, 2) == {1: 0, 2: 2}
+
     def test_to_a_poller_whose_counters_were_left_for_a_later_look(self) -> None:
         """It may have ended the wait before it was read, unlike a timer that ended in between."""
         carrier, timer = wait(LOCK, 300, over=7), wait(TIMED_FUTEX, 0.2, begun=3, over=7)
