@@ -6,6 +6,7 @@ Each task counts once: cardinalities of sets that contain each other are subtrac
 AWS Batch, the last attempt counts.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -41,7 +42,7 @@ from profiler.forwarder.night_runs import (
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.ecs_event_outcome import document_outcome
-from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.record.family_statistics import USUAL_DAYS
 from profiler.record.measured import UNKNOWN, Measured, measured_from
 from profiler.record.query_clauses import (
@@ -238,19 +239,21 @@ class NightReader(Struct, frozen=True, kw_only=True):
             response, completeness = self._read_missed_notices(period, until_ns)
         missed: dict[str, MissedTime] = {}
         remembered: list[str] = []
-        late: set[str] = set()
+        missed_families: dict[str, set[str]] = {}
+        late: defaultdict[str, set[str]] = defaultdict(set)
         for source in hit_sources(response):
             schedule = mapping_or_empty(source.get("schedule"))
             notice = mapping_or_empty(source.get("notice"))
             named = schedule.get("group"), schedule.get("name"), notice.get("due_at")
             due_time = "/".join(str(part) for part in named)
+            started = _texts(field_at(source, "task.family")) or (str(schedule.get("name")),)
             if notice.get("kind") == "late":
-                late.add(due_time)
+                late[due_time].update(started)
             elif notice.get("kind") == "missed":
+                selected = {family for family in started if matches_any(family, self.globs)}
+                missed_families[due_time] = selected or set(started)
                 missed[due_time] = MissedTime(
-                    family=text_or_none(field_at(source, "task.family"))
-                    or str(schedule.get("name")),
-                    message=text_or_none(notice.get("message")) or "",
+                    family=", ".join(started), message=text_or_none(notice.get("message")) or ""
                 )
                 if (parse_ns(source.get("@timestamp")) or 0) >= period.seen_until_ns:
                     remembered.append(due_time)
@@ -260,7 +263,10 @@ class NightReader(Struct, frozen=True, kw_only=True):
         unread = found - len(missed) - len(told_before - missed.keys())
         return MissedTimes(
             times=tuple(
-                time for due_time, time in missed.items() if due_time not in told_before | late
+                time
+                for due_time, time in missed.items()
+                # Of several targets of a rule, one may have come late.
+                if due_time not in told_before and not missed_families[due_time] <= late[due_time]
             ),
             others=max(0, unread),
             remembered=tuple(remembered),
@@ -330,6 +336,12 @@ class NightReader(Struct, frozen=True, kw_only=True):
         return self.cluster.search_part(
             f"{self.prefix}-{index}-*", {**body, "query": query}, self.timeout_seconds, since
         )
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    """The texts of a field that has one or several values."""
+    values = value if isinstance(value, list) else [value]
+    return tuple(known_values(map(text_or_none, values)))
 
 
 def _family_matches_glob(glob: str) -> JsonObject:

@@ -73,6 +73,7 @@ def schedule_notice_document(
     Its id consists of the schedule, the due time and the kind.
     """
     notice = line.notice
+    family = _family_field(line)
     fields = {
         "notice": {
             "kind": notice.kind,
@@ -80,8 +81,8 @@ def schedule_notice_document(
             "due_at": known(format_datetime, parse_datetime(notice.due_at)),
             "reason": notice.reason,
         },
-        **_account_and_cluster_fields(line.account_id, line.region, line.cluster, line.family),
-        **_task_fields(line),
+        **_account_and_cluster_fields(line.account_id, line.region, line.cluster, family),
+        **_task_fields(line, family),
         "links": links_of_schedule_notice(line, settings.kibana_url).document_fields(),
         "schedule": asdict(line.schedule),
     }
@@ -91,16 +92,21 @@ def schedule_notice_document(
     )
 
 
-def _task_fields(line: ScheduleNoticeLine) -> Fields:
+def _family_field(line: ScheduleNoticeLine) -> str | list[str] | None:
+    """The family; of several, each is found by its name."""
+    return [*line.families] if len(line.families) > 1 else line.family
+
+
+def _task_fields(line: ScheduleNoticeLine, family: str | list[str] | None) -> Fields:
     """The task that the notice is about, or the job."""
     if not line.is_of_jobs:
-        return {"task": {"id": line.notice.task_id, "family": line.family}}
+        return {"task": {"id": line.notice.task_id, "family": family}}
     job = {
         "job_id": line.notice.task_id,
         "queue": line.queue,
-        "job_definition": line.family,
+        "job_definition": family,
     }
-    return {"task": {"family": line.family}, "batch": job}
+    return {"task": {"family": family}, "batch": job}
 
 
 def schedule_notice_id(line: ScheduleNoticeLine) -> str:
@@ -139,7 +145,10 @@ def _notice_document(
 
 
 def _account_and_cluster_fields(
-    account_id: str | None, region: str | None, cluster: str | None, family: str | None
+    account_id: str | None,
+    region: str | None,
+    cluster: str | None,
+    family: str | list[str] | None,
 ) -> Fields:
     return {
         "cloud": {"provider": "aws", "account": {"id": account_id}, "region": region},

@@ -110,8 +110,7 @@ class ScheduleNotifier(Struct, frozen=True):
     def _send_and_store(self, line: ScheduleNoticeLine) -> None:
         errors: list[ForwarderError] = []
         kind: Subject = "running" if line.notice.kind == "slow" else "failure"
-        # A state machine may start several families.
-        families = (line.family or "").split(", ")
+        families = line.families or ("",)
         is_selected = any(self.settings.selects(kind, family) for family in families)
         channels = self.channels if is_selected else ()
         post_to_accepting_channels(channels, line, "failure", self.once, errors)

@@ -116,6 +116,13 @@ class ScheduleNoticeLine(Model, frozen=True, kw_only=True, tag_field="type", tag
         """Whether the schedule submits jobs of AWS Batch."""
         return self.queue is not None
 
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families in ``family``: a state machine may start several, and a rule has several
+        targets.
+        """
+        return tuple(family for family in (self.family or "").split(", ") if family)
+
 
 AnyNoticeLine: TypeAlias = NoticeLine | ScheduleNoticeLine
 

@@ -554,6 +554,25 @@ def test_a_due_time_is_missed_unless_its_task_came_late(
     assert cluster_night().read_missed_times(next_night).times == ()
 
 
+def test_of_a_rule_with_several_targets_each_that_was_missed_is_told(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    """A family is found by its own name, and one that came late does not speak for the others."""
+    assert forward is not None
+    due_ns = time.time_ns() - 30 * NS_PER_HOUR
+    index_notices(
+        search_server,
+        replace(noticed("rule", "missed", due_ns), family="etl, load"),
+        replace(noticed("rule", "late", due_ns), family="etl"),
+        replace(noticed("machine", "missed", due_ns), family="a, b"),
+        replace(noticed("machine", "late", due_ns), family="a, b"),
+    )
+    found = [(one.family, one.message) for one in cluster_night().read_missed_times(night()).times]
+    assert found == [("etl, load", "rule is missed")]
+    for name, times in (("load", 1), ("etl", 0), ("other", 0)):
+        assert len(cluster_night(name).read_missed_times(night()).times) == times
+
+
 def test_of_more_notices_than_can_be_read_each_is_in_one_message(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,8 +100,7 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
     """How to see the schedule's due times; for a run that is missing, what is wrong with its task;
     for one that is there, how to watch it. Of jobs, their queue is looked at.
     """
-    # A rule may have several targets, and a state machine start several families.
-    families = [family for family in (line.family or "").split(", ") if family]
+    families = line.families
     if line.is_of_jobs:
         due = command_line("schedules", *map(NameArgument, families), region=line.region)
         queue = option_words({"--queue": line.queue})
