@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from profiler.core.aws_clients import (
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import (
     ACCESS_DENIED,
     EXPIRED,
     SERVER_FAULT,
-    AwsClient,
     denial_remedy,
     error_status,
-    has_surely_changed_nothing,
     is_throttled,
 )
+from profiler.core.aws_lost_answers import has_surely_changed_nothing
 from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.errors import TaskProfilerError
 

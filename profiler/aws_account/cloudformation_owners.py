@@ -24,7 +24,7 @@ from profiler.aws_account.aws_errors import (
     noted_errors,
 )
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.core.aws_clients import error_code
+from profiler.core.aws_error_codes import error_code
 from profiler.core.optional_math import first_of, known
 
 DESCRIBE_RIGHT = "cloudformation:DescribeStackResources"

@@ -15,7 +15,8 @@ from profiler.aws_account.registered_definitions import (
     read_items,
 )
 from profiler.aws_account.started_tasks import NO_CLUSTER
-from profiler.core.aws_clients import AwsClient, cause_code
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import cause_code
 from profiler.core.bounded_batches import batches
 from profiler.core.commands_to_copy import command_line, container_insights_command
 from profiler.core.ecs_terms import BATCH_LOG_GROUP

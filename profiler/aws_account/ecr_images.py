@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless
 from profiler.aws_account.registered_definitions import read_items
-from profiler.core.aws_clients import error_code
+from profiler.core.aws_error_codes import error_code
 
 # 111122223333.dkr.ecr.us-west-2.amazonaws.com/NAME:TAG@DIGEST, also with FIPS or dual stack
 _NAME = re.compile(

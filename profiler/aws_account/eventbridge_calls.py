@@ -33,7 +33,7 @@ from profiler.aws_account.target_contents import (
     start_of_rule_target,
     start_of_schedule,
 )
-from profiler.core.aws_clients import error_code
+from profiler.core.aws_error_codes import error_code
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.schedules.schedule_model import Schedule

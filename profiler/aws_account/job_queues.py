@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import read_items
-from profiler.core.aws_clients import cause_code
+from profiler.core.aws_error_codes import cause_code
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean
 from profiler.record.batch_job import resource_name

@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import error_code
 from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import cluster_name, family_of, revision_text
 from profiler.core.errors import TaskProfilerError

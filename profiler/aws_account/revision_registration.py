@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import may_definition_exist, revision_of
-from profiler.core.aws_clients import has_surely_changed_nothing
+from profiler.core.aws_lost_answers import has_surely_changed_nothing
 from profiler.core.ecs_terms import revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM

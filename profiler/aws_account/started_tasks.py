@@ -11,7 +11,8 @@ from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.registered_definitions import read_items
-from profiler.core.aws_clients import AwsClient, cause_code
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import cause_code
 from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError

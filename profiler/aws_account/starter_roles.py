@@ -21,7 +21,7 @@ from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, PolicyQuestion, 
 from profiler.aws_account.report_prerequisites import READ_POLICIES, ReportPathReader
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.aws_account.target_overrides import SubmittedTags, submitted_tags
-from profiler.core.aws_clients import ACCESS_DENIED, error_code
+from profiler.core.aws_error_codes import ACCESS_DENIED, error_code
 from profiler.core.ecs_terms import (
     arn_account,
     arn_region,

@@ -38,7 +38,8 @@ from profiler.aws_account.target_contents import (
     machine_name_of_arn,
     task_of_request,
 )
-from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import error_code
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import (
     count_or_none,

@@ -25,7 +25,7 @@ from profiler.cli.printing import NOT_APPLIED, say_sentence, warn, write_json_li
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_past_runs import run_filter
-from profiler.core.aws_clients import cause_code
+from profiler.core.aws_error_codes import cause_code
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone

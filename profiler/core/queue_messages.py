@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from profiler.core.aws_clients import AwsClient, has_lost_attempt
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_lost_answers import has_lost_attempt
 from profiler.core.bounded_batches import batches
 
 MESSAGES_PER_CALL = 10

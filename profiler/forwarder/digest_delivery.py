@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import error_code
 from profiler.core.json_fields import decoded_or_none, field_at, text_or_none
 from profiler.core.optional_math import first_known
 from profiler.forwarder.invocation import ForwarderError

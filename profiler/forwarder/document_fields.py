@@ -12,7 +12,8 @@ from profiler.core.optional_math import any_known, first_known, known, known_mem
 from profiler.core.timestamps import format_datetime, formatted_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
-from profiler.forwarder.run_event import EVENT_FIELDS, LogStreamClaim, RunEvent
+from profiler.forwarder.report_verification import LogStreamClaim
+from profiler.forwarder.run_event import EVENT_FIELDS, RunEvent
 from profiler.forwarder.run_links import ecs_task_url, links_of_run
 from profiler.record.batch_job import NO_JOB, known_job_fields
 from profiler.record.metric_catalogue import SLOWDOWN_FIELDS, slowdown_values

@@ -32,15 +32,13 @@ from profiler.forwarder.merged_run import (
     run_of_report,
     with_unknown_fields_from,
 )
-from profiler.forwarder.run_event import (
+from profiler.forwarder.report_verification import (
     CLAIM_FIELDS,
-    EVENT_FIELDS,
     INSTANCE_MONITOR,
     LogStreamClaim,
-    RunEvent,
     claim_of_document,
-    run_event_of_document,
 )
+from profiler.forwarder.run_event import EVENT_FIELDS, RunEvent, run_event_of_document
 from profiler.forwarder.run_links import kibana_task_url
 from profiler.record.batch_job import NO_JOB, BatchJob, batch_job_of_document, known_job_fields
 from profiler.record.notice_model import NoticeLine

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.aws_clients import AwsClient, error_code, may_succeed_later
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import error_code, may_succeed_later
 from profiler.core.json_fields import decoded_or_none
 from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, parse_ns

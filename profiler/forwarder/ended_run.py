@@ -18,7 +18,7 @@ from profiler.forwarder.merged_run import (
     with_unknown_fields_from,
 )
 from profiler.forwarder.report_finder import ReportLine
-from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim
+from profiler.forwarder.report_verification import OWN_STREAM, LogStreamClaim
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.ecs_event_outcome import failures_of_others
 from profiler.record.measured import Number

@@ -6,8 +6,9 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.line_kinds import decode_report_line
 from profiler.forwarder.report_finder import WAIT_RESERVED_SECONDS, ReportLine
+from profiler.forwarder.report_verification import claim_of_document
 from profiler.forwarder.run_documents import index_and_document_id
-from profiler.forwarder.run_event import claim_of_document, run_event_of_task
+from profiler.forwarder.run_event import run_event_of_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.ecs_event_outcome import end_of_event
 from profiler.record.record_model import Report

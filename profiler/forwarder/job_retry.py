@@ -20,13 +20,9 @@ import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, why_target_is_off
-from profiler.core.aws_clients import (
-    ACCESS_DENIED,
-    AwsClient,
-    error_code,
-    has_surely_changed_nothing,
-    may_succeed_later,
-)
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import ACCESS_DENIED, error_code, may_succeed_later
+from profiler.core.aws_lost_answers import has_surely_changed_nothing
 from profiler.core.ecs_terms import EC2, FARGATE, RETRY_OF, SHORT_ID_LENGTH
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import all_known, known, known_members, without_float_error

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from profiler.core.aws_clients import error_code, may_succeed_later
+from profiler.core.aws_error_codes import error_code, may_succeed_later
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
 from profiler.core.text import on_one_line, words_if_known

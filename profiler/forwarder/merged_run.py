@@ -13,15 +13,8 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.run_event import (
-    NOTHING_SEEN,
-    OWN_STREAM,
-    LogStreamClaim,
-    RunAsSeen,
-    RunEvent,
-    SeenReport,
-    seen_report,
-)
+from profiler.forwarder.report_verification import OWN_STREAM, LogStreamClaim
+from profiler.forwarder.run_event import NOTHING_SEEN, RunAsSeen, RunEvent, SeenReport, seen_report
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.gpu_memory_texts import with_gpu_memory_error
 from profiler.record.model_base import absent_if_empty

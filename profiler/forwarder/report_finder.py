@@ -24,7 +24,7 @@ from profiler.forwarder.line_kinds import (
     decode_report_line,
     is_profiler_line,
 )
-from profiler.forwarder.run_event import CONTAINER_ID, OWN_STREAM, LogStreamClaim
+from profiler.forwarder.report_verification import CONTAINER_ID, OWN_STREAM, LogStreamClaim
 from profiler.forwarder.stopped_task_reads import PAGE_LINES, MissingStreamError, StreamLine
 from profiler.record.line_trust import TrustedGroups, claim_of
 from profiler.record.record_model import CHECKPOINT, UNKNOWN_COST, Cost, Report

@@ -34,7 +34,8 @@ from profiler.forwarder.ended_run import NO_RETRY, EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun, run_of_report
-from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim, RunAsSeen, RunEvent
+from profiler.forwarder.report_verification import OWN_STREAM, LogStreamClaim
+from profiler.forwarder.run_event import RunAsSeen, RunEvent
 from profiler.forwarder.run_links import links_of_line
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stop_causes import outcome_of

@@ -1,5 +1,4 @@
-"""The witnesses of a run: what ECS's event and its report say, and for which report the event
-vouches.
+"""What ECS's event says of a run, and the run as the event and its report show it.
 
 A document keeps all that the event says, so that a report that comes later is merged as one that
 came earlier.
@@ -7,16 +6,23 @@ came earlier.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import EC2, LogTarget
+from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import mapping_or_empty, text_or_none
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
+from profiler.forwarder.report_verification import (
+    OWN_STREAM,
+    LogStreamClaim,
+    Verdict,
+    claim_of_document,
+    verdict_on_report,
+)
 from profiler.record.batch_job import NO_JOB, BatchJob, batch_job_of_document
 from profiler.record.ecs_event_outcome import cause_with_job_end, written_event_end
 from profiler.record.last_checkpoint import record_of_checkpoint, record_until_end
@@ -32,43 +38,6 @@ from profiler.record.record_model import (
 from profiler.record.run_outcome import Cause
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
-
-# What vouches for a report whose log stream is not its container's: a ``Voucher`` of
-# profiler.record.line_trust.
-CONTAINER_ID = "container-id"
-MONITOR_STREAM = "monitor-stream"
-INSTANCE_MONITOR = "instance-monitor"
-# Streams of which ECS does not say that they are an instance monitor's.
-_UNPROVEN_MONITORS = frozenset({"defined-monitor", "unproven-monitor"})
-
-
-class LogStreamClaim(Struct, frozen=True, kw_only=True):
-    """The log stream of a report that is not its container's; OWN_STREAM of one that is.
-
-    ``voucher``: the task's event vouches for ``container-id`` if it has this id, for
-    ``monitor-stream`` because it names the container, and for ``instance-monitor`` on EC2; any
-    other word, such as ``trusted-group``, stays unconfirmed.
-    """
-
-    voucher: str
-    stream: str
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the stream names the task, so that nothing needs to vouch for it."""
-        return not self.voucher
-
-    @property
-    def is_of_task(self) -> bool:
-        """Whether the stream is the task's, or that of the monitor of the task's instance: it ends
-        the task's notices, and holds its one document.
-        """
-        return self.is_own or self.voucher in (MONITOR_STREAM, INSTANCE_MONITOR)
-
-
-OWN_STREAM: Final = LogStreamClaim(voucher="", stream="")
-# What an event says of a report: the run's, perhaps the run's, or another run's.
-Verdict: TypeAlias = Literal["confirmed", "unconfirmed", "refuted"]
 
 
 class RunAsSeen(Struct, frozen=True, kw_only=True):
@@ -158,28 +127,14 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     def verdict_on_report(
         self, claim: LogStreamClaim, report_account: str | None = None
     ) -> Verdict:
-        """Whether a report is the run's, by its log stream and the account of its log group.
-
-        ``refuted``: the report is of another container or account. Its stream is named by a
-        container id that is not one of the task's, or is an instance monitor's, and the task was
-        not on EC2; or its log group is not in the task's account. A stream that only may be an
-        instance monitor's takes nothing from the run that ECS knows. ``confirmed`` needs the task's
-        identity, too.
-        """
-        if self.is_of_other_account(report_account) or claim.voucher in _UNPROVEN_MONITORS:
-            return "refuted"
-        is_of_run: bool | None = None
-        if claim.is_own or claim.voucher == MONITOR_STREAM:
-            is_of_run = True
-        elif claim.voucher == INSTANCE_MONITOR:
-            is_of_run = None if self.launch_type is None else self.launch_type == EC2
-        elif claim.stream in self.runtime_ids:
-            is_of_run = True
-        elif claim.voucher == CONTAINER_ID and self.runtime_ids:
-            is_of_run = False
-        if is_of_run is False:
-            return "refuted"
-        return "confirmed" if is_of_run and self.is_identified else "unconfirmed"
+        """Whether a report is the run's, by its log stream and the account of its log group."""
+        return verdict_on_report(
+            claim,
+            runtime_ids=self.runtime_ids,
+            launch_type=self.launch_type,
+            is_identified=self.is_identified,
+            is_of_other_account=self.is_of_other_account(report_account),
+        )
 
 
 class SeenReport(Struct, frozen=True, kw_only=True):
@@ -370,15 +325,3 @@ def run_event_of_document(fields: Mapping[str, Any]) -> RunEvent | None:
     is_claimed = task.get("confirmed") is False and not claim_of_document(fields).is_own
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)
-
-
-# What ``claim_of_document`` needs of a document.
-CLAIM_FIELDS = ("task.voucher", "task.voucher_stream")
-
-
-def claim_of_document(fields: Mapping[str, Any]) -> LogStreamClaim:
-    """The log stream of the report in a document."""
-    task = mapping_or_empty(fields.get("task"))
-    voucher = text_or_none(task.get("voucher"))
-    stream = text_or_none(task.get("voucher_stream"))
-    return LogStreamClaim(voucher=voucher, stream=stream) if voucher and stream else OWN_STREAM

@@ -6,13 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.aws_clients import (
-    ACCESS_DENIED,
-    denial_remedy,
-    error_code,
-    is_throttled,
-    pages_backwards,
-)
+from profiler.core.aws_clients import pages_backwards
+from profiler.core.aws_error_codes import ACCESS_DENIED, denial_remedy, error_code, is_throttled
 from profiler.core.ecs_terms import LogTarget
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, ThrottledError
 

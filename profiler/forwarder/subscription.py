@@ -41,13 +41,13 @@ from profiler.forwarder.line_kinds import (
 from profiler.forwarder.notice_documents import notice_document
 from profiler.forwarder.notifications.notification import notification_key
 from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
-from profiler.forwarder.run_documents import report_document, with_claim
-from profiler.forwarder.run_event import (
+from profiler.forwarder.report_verification import (
     INSTANCE_MONITOR,
     MONITOR_STREAM,
     OWN_STREAM,
     LogStreamClaim,
 )
+from profiler.forwarder.run_documents import report_document, with_claim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from botocore import exceptions
 from botocore.exceptions import ClientError
 
-from profiler.core.aws_clients import (
+from profiler.core.aws_error_codes import (
     ACCESS_DENIED,
     EXPIRED,
     SERVER_FAULT,

@@ -21,18 +21,12 @@ from profiler.record.units import format_count, format_percent
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_reasons import why_memory_is_not_reduced
 from profiler.sizing.prices import missing_prices
-from profiler.sizing.resize_case import (
-    DAYS_AFTER_REVERT,
-    MIN_DAYS,
-    RUNS_AFTER_REVERT,
-    ChosenSize,
-    MeasuredCase,
-    ResizeCase,
-)
+from profiler.sizing.resize_case import DAYS_AFTER_REVERT, MIN_DAYS, RUNS_AFTER_REVERT, ResizeCase
 from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP, ChangeEffect
 from profiler.sizing.resize_policy import (
     ResizeAction,
 )
+from profiler.sizing.size_candidates import ChosenSize, MeasuredCase
 
 # What the runs say about the current size.
 AdviceVerdict = Literal[

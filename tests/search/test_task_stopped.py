@@ -23,8 +23,8 @@ from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import ForwarderError, InvocationTime
 from profiler.forwarder.line_kinds import decode_report_line
 from profiler.forwarder.report_finder import ReportLine
+from profiler.forwarder.report_verification import LogStreamClaim
 from profiler.forwarder.run_documents import report_document
-from profiler.forwarder.run_event import LogStreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.family_statistics import NeedAtSize
 from profiler.record.record_model import Report, TaskSize

@@ -18,7 +18,8 @@ from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, UndoStep
 from profiler.aws_account.proof.task_plan import TasksPlan
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
 from profiler.aws_account.report_prerequisites import ReportPathReader
-from profiler.core.aws_clients import AwsClient, has_surely_changed_nothing
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_lost_answers import has_surely_changed_nothing
 from profiler.core.bounded_batches import batches
 from profiler.core.clock import Clock
 from profiler.core.commands_to_copy import aws_command_line, option_words

@@ -16,7 +16,8 @@ from profiler.aws_account.forwarder_stack import (
     change_obstacle,
     read_forwarder,
 )
-from profiler.core.aws_clients import cause_code, has_surely_changed_nothing
+from profiler.core.aws_error_codes import cause_code
+from profiler.core.aws_lost_answers import has_surely_changed_nothing
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND

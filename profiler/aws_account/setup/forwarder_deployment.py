@@ -63,7 +63,8 @@ from profiler.aws_account.setup.template_parameters import (
     without_subscription,
 )
 from profiler.aws_account.setup.template_rules import check_rules
-from profiler.core.aws_clients import error_status, service_domain
+from profiler.core.aws_clients import service_domain
+from profiler.core.aws_error_codes import error_status
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known
 from profiler.core.text import first_names, on_one_line, split_names

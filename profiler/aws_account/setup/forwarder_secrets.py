@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
-from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import error_code
 from profiler.core.errors import TaskProfilerError
 from profiler.core.notice_channels import SLACK
 

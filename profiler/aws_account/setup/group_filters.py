@@ -27,7 +27,7 @@ from profiler.aws_account.clusters_and_log_groups import (
 )
 from profiler.aws_account.forwarder_stack import ForwarderStack, monitor_log_group
 from profiler.aws_account.registered_definitions import glob_prefix
-from profiler.core.aws_clients import ACCESS_DENIED, error_code
+from profiler.core.aws_error_codes import ACCESS_DENIED, error_code
 from profiler.core.clock import Clock
 from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region

@@ -20,7 +20,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
-from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import error_code
 from profiler.core.commands_to_copy import aws_command_line
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError

@@ -52,7 +52,7 @@ from profiler.cli.progress import progress_row
 from profiler.cli.setup.batch_instances_command import batch_instances
 from profiler.cli.styled_text import Line, Span, wrapped_lines, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
-from profiler.core.aws_clients import has_surely_changed_nothing
+from profiler.core.aws_lost_answers import has_surely_changed_nothing
 from profiler.core.clock import SystemClock
 from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name

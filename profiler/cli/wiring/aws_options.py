@@ -17,13 +17,9 @@ import click
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION, OpenClient, aws_errors
 from profiler.cli.printing import warn
-from profiler.core.aws_clients import (
-    AwsClient,
-    bounded_config,
-    is_throttled,
-    note_lost_answers,
-    open_session,
-)
+from profiler.core.aws_clients import AwsClient, bounded_config, open_session
+from profiler.core.aws_error_codes import is_throttled
+from profiler.core.aws_lost_answers import note_lost_answers
 from profiler.core.aws_signature import AwsSignature, signing_region, signing_service
 from profiler.core.errors import TaskProfilerError
 

@@ -18,12 +18,9 @@ import msgspec
 from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
-from profiler.core.aws_clients import (
-    AwsClient,
-    error_code,
-    has_surely_changed_nothing,
-    is_throttled,
-)
+from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import error_code, is_throttled
+from profiler.core.aws_lost_answers import has_surely_changed_nothing
 from profiler.core.http_statuses import TOO_MANY_REQUESTS, retry_after_seconds
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind

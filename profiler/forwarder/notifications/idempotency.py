@@ -5,12 +5,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from profiler.core.aws_clients import (
-    bounded_client,
-    error_code,
-    has_lost_attempt,
-    may_succeed_later,
-)
+from profiler.core.aws_clients import bounded_client
+from profiler.core.aws_error_codes import error_code, may_succeed_later
+from profiler.core.aws_lost_answers import has_lost_attempt
 from profiler.core.queue_messages import KEPT_SECONDS, TRIED_SECONDS
 from profiler.core.timestamps import MS_PER_HOUR, MS_PER_SECOND
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError

@@ -34,7 +34,7 @@ from profiler.forwarder.function_settings import (
     fetch_secret,
 )
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError, SettingsError
-from profiler.forwarder.run_event import CLAIM_FIELDS, claim_of_document
+from profiler.forwarder.report_verification import CLAIM_FIELDS, claim_of_document
 
 _INVALID_URL = (
     "ELASTICSEARCH_URL is not the address of a cluster: set it to one like "

@@ -10,7 +10,7 @@ from threading import Event, Lock
 
 import msgspec
 
-from profiler.core.aws_clients import ACCESS_DENIED, cause_code
+from profiler.core.aws_error_codes import ACCESS_DENIED, cause_code
 from profiler.core.commands_to_copy import aws_command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded_or_none

@@ -23,12 +23,11 @@ from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.line_kinds import decode_report_line
 from profiler.forwarder.merged_run import merge_report_and_event, run_of_event
+from profiler.forwarder.report_verification import OWN_STREAM, LogStreamClaim
 from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
     NOTHING_SEEN,
-    OWN_STREAM,
-    LogStreamClaim,
     RunEvent,
     run_event_of_document,
     run_event_of_task,

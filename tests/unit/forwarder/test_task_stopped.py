@@ -36,7 +36,8 @@ from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.report_finder import ReportFinder, ReportLine, TaskContainers
-from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim, seen_report
+from profiler.forwarder.report_verification import OWN_STREAM, LogStreamClaim
+from profiler.forwarder.run_event import seen_report
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines

@@ -17,7 +17,7 @@ from botocore.exceptions import (
 )
 from botocore.session import Session
 
-from profiler.core.aws_clients import has_surely_changed_nothing, note_lost_answers
+from profiler.core.aws_lost_answers import has_surely_changed_nothing, note_lost_answers
 
 URL: Final = "https://ecs.eu-west-1.amazonaws.com"
 REFUSED: Final = (400, "ClientException")
