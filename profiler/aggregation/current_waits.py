@@ -36,7 +36,8 @@ class ChangedWaits(Struct, frozen=True):
 class _FollowedThread(Struct, eq=False):
     """One thread: how many looks its last growth covers; its present wait, its last one in which it
     was blocked, which may be the present one, and the one before that if it is not known yet what
-    followed it; at how many looks it ended with others that wait for threads of its process.
+    followed it; how many of its waits for something else than threads are over, and how many of
+    these with waits of threads of its process that work.
     """
 
     process: int
@@ -46,6 +47,7 @@ class _FollowedThread(Struct, eq=False):
     present: ThreadWait | None = None
     last: ThreadWait | None = None
     earlier: ThreadWait | None = None
+    ends: int = 0
     ended_with: int = 0
 
 
@@ -117,17 +119,26 @@ class ThreadWaits:
                 ends.setdefault(wait.process, {})[wait.thread] = wait
             elif wait.held_back_work_ns >= MIN_WORK_NS:
                 working.add(wait.process)
+        for waits in ends.values():
+            self._count_ends(waits, all_ends=1)
         for process in working:
-            together = {**self._ends.get(process, {}), **ends.get(process, {})}
-            for thread_id, wait in together.items():
-                thread = self._threads.get(thread_id)
-                if thread is None:
-                    continue
-                thread.ended_with += 1
-                wait.ended_with = thread.ended_with
-                if thread.present is not None:
-                    thread.present.ended_with = thread.ended_with
+            before = self._ends.get(process, {})
+            self._count_ends({**before, **ends.get(process, {})}, with_workers=1)
         self._ends = ends
+
+    def _count_ends(
+        self, waits: Mapping[int, ThreadWait], *, all_ends: int = 0, with_workers: int = 0
+    ) -> None:
+        """Add to the counts of the threads of these waits that are over."""
+        for thread_id, over in waits.items():
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                continue
+            thread.ends += all_ends
+            thread.ended_with += with_workers
+            for wait in (over, thread.present):
+                if wait is not None:
+                    wait.ends, wait.ended_with = thread.ends, thread.ended_with
 
     def _note_growth(
         self, look: ThreadsLook, change: ChangedWaits
@@ -211,6 +222,7 @@ class ThreadWaits:
             run_ns=thread.run_ns,
             slices=thread.slices,
             before_ns=thread.run_ns,
+            ends=thread.ends,
             ended_with=thread.ended_with,
             is_first=is_first or (thread.last is None and present is None),
         )

@@ -50,12 +50,13 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     while the thread can run, and ``counted_ns`` what is counted already of how long it waits for a
     CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then ``blocked`` is
     None, too. ``enders`` are the waits of its process for somebody to come that were over with this
-    one: one of these threads may have woken it. ``ended_with``: how often the thread's waits so far
-    were over with those of threads of its process that work. ``next_poll``: its timeout ended it,
-    and the thread went on waiting for the same; the first wait of these began with the look
-    ``polled_since``. ``repeated`` are these waits, and those that something ended after which the
-    thread went on so with little work: before this one, ``little_ns`` in so many ``turns`` and
-    ``timeouts``. ``was_for_timer``: the last such waits of its process before were for a timer.
+    one: one of these threads may have woken it. ``ends``: how many waits of the thread for
+    something else than threads are over so far, ``ended_with``: how many of these with waits of
+    threads of its process that work. ``next_poll``: its timeout ended it, and the thread went on
+    waiting for the same; the first wait of these began with the look ``polled_since``. ``repeated``
+    are these waits, and those that something ended after which the thread went on so with little
+    work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``:
+    the last such waits of its process before were for a timer.
     """
 
     thread: int
@@ -83,6 +84,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_known: bool = False
     is_unasked: bool = False
     enders: Sequence["ThreadWait"] = ()
+    ends: int = 0
     ended_with: int = 0
     next_poll: "ThreadWait | None" = None
     was_for_timer: bool = False

@@ -115,11 +115,16 @@ def _likely_ends(
 def _without_rare_timers(
     timed: Sequence[ThreadWait], known: Sequence[ThreadWait]
 ) -> list[ThreadWait]:
-    """The timeouts but those that were over with the waits of threads that work less than half as
-    often as something known, as the timers of a virtual machine.
+    """The timeouts but those that hardly have to do with the threads that work, as the timers of a
+    virtual machine: less than two thirds of their ends were with waits of these, or less than half
+    as many as of something known.
     """
     most = max([end.ended_with for end in known], default=0)
-    return [end for end in timed if 2 * end.ended_with > most or not most]
+    return [
+        end
+        for end in timed
+        if not most or (2 * end.ended_with > most and 3 * end.ended_with >= 2 * end.ends)
+    ]
 
 
 def _shares_by_weight(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:

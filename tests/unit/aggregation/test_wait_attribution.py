@@ -301,24 +301,25 @@ class TestHandingOn:
         poller = wait(NETWORK, 0.2, begun=3, over=7, ended_with=6)
         timer = partial(wait, TIMED_FUTEX, 0.2, over=7)
         assert shares(waiting, poller, timer(ended_with=3))["network"] > 99
-        assert shares(waiting, poller, timer(ended_with=4))["sleep"] > 99
+        assert shares(waiting, poller, timer(ended_with=4, ends=6))["sleep"] > 99
+        assert shares(waiting, poller, timer(ended_with=4, ends=7))["network"] > 99
 
     def test_how_often_a_thread_ended_with_those_who_work(self) -> None:
         waits = ThreadWaits()
 
-        def over(*threads: int) -> dict[int, int]:
+        def over(*threads: int) -> dict[int, tuple[int, int]]:
             grown = [ThreadTimeGrowth(2 * NS_PER_MS, 0, thread=each, process=1) for each in threads]
             blocked = {1: LOCK, 2: NETWORK, 3: TIMED_FUTEX}
             seen = [ThreadSeen(each, 1, blocked[each]) for each in threads]
             change = waits.add_look(ThreadsLook(growth=grown, seen=seen))
-            return {wait.thread: wait.ended_with for wait in change.over}
+            return {wait.thread: (wait.ended_with, wait.ends) for wait in change.over}
 
         over(1, 2, 3)
-        assert over(1, 2) == {1: 0, 2: 1}
-        assert over(3) == {3: 0}
+        assert over(1, 2) == {1: (0, 0), 2: (1, 1)}
+        assert over(3) == {3: (0, 1)}
         over(1)  # the timer was over one look before
-        assert over(2, 3) == {2: 1, 3: 1}
-        assert over(1, 2) == {1: 0, 2: 2}
+        assert over(2, 3) == {2: (1, 2), 3: (1, 2)}
+        assert over(1, 2) == {1: (0, 0), 2: (2, 3)}
 
     def test_to_a_poller_whose_counters_were_left_for_a_later_look(self) -> None:
         """It may have ended the wait before it was read, unlike a timer that ended in between."""
