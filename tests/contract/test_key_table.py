@@ -2,10 +2,11 @@
 its answer is lost, which botocore repeats.
 """
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import boto3
@@ -14,7 +15,12 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ReadTimeoutError
 
-from profiler.forwarder.invocation import DeliveryError, InProgressError, NoticeError
+from profiler.forwarder.invocation import (
+    DeliveryError,
+    ForwarderError,
+    InProgressError,
+    NoticeError,
+)
 from profiler.forwarder.notifications.idempotency import EndlessLambdaContext, run_idempotently
 from tests.lambda_environment import InvocationContext, create_idempotency_table, moto_account
 
@@ -141,3 +147,51 @@ def test_a_key_that_has_expired_is_free_before_dynamodb_deletes_it() -> None:
     client.put_item(TableName="done", Item={**item, "expiration": {"N": str(int(time.time()) - 5)}})
     assert work.once() == "sent"
     assert work.count == 2
+
+
+def pass_the_time_of_interrupted_invocations() -> None:
+    client = boto3.client("dynamodb")
+    for item in client.scan(TableName="done")["Items"]:
+        if item["status"]["S"] == "INPROGRESS":
+            client.put_item(TableName="done", Item={**item, "in_progress_expiration": {"N": "1"}})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_fails_an_event_that_comes_twice_is_told(seed: int) -> None:
+    """Twice only if the table did not take what was done. Invocations meet, and Lambda repeats."""
+    rng = random.Random(seed)
+    told: list[int] = []
+    was_forgotten = False
+
+    def invoke(number: int) -> None:
+        nonlocal was_forgotten
+
+        def work() -> str:
+            if number == 0 and rng.random() < 0.4:
+                with suppress(ForwarderError):
+                    invoke(1)  # at the same time
+            if rng.random() < 0.2:
+                raise NoticeError("Slack is away.")
+            told.append(number)
+            return "sent"
+
+        operation = rng.choice(["PutItem", "PutItem", "UpdateItem", "DeleteItem"])
+        what = rng.choice(["lost", "ThrottlingException", "AccessDeniedException"])
+        with fault(operation, what, rng.choice([0, 1, 2, 9])) as attempts:
+            context = InvocationContext(60_000 - number * 1_000)
+            try:
+                run_idempotently("done", context, KEY, work)
+            finally:
+                was_forgotten |= operation == "UpdateItem" and attempts[operation] > 0
+
+    for _ in range(20):
+        try:
+            invoke(0)
+            break
+        except ForwarderError:
+            pass_the_time_of_interrupted_invocations()
+    assert len(told) >= 1
+    assert len(told) == 1 or was_forgotten
+    before = len(told)
+    run_idempotently("done", InvocationContext(), KEY, lambda: told.append(0))
+    assert len(told) == before, "the second event"
