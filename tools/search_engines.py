@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tools.search_server import HEAP_OPTIONS, SearchServer, free_ports, run_server
+from tools.search_server import JAVA_OPTIONS, SERVER_OPTIONS, SearchServer, free_ports, run_server
 from tools.waiting import LIMIT_SECONDS
 
 VERSION_7: Final = "7.17.29"
@@ -224,9 +224,9 @@ def _running_node(
                 "PATH": os.environ.get("PATH", os.defpath),
                 "HOME": str(folder),
                 "ES_JAVA_HOME": os.environ.get("JAVA_HOME") or str(java.resolve().parent.parent),
-                "ES_JAVA_OPTS": " ".join(HEAP_OPTIONS),
+                "ES_JAVA_OPTS": " ".join(SERVER_OPTIONS),
                 # Also for the programs that start the server.
-                "JDK_JAVA_OPTIONS": "-XX:-UsePerfData",
+                "JDK_JAVA_OPTIONS": " ".join(JAVA_OPTIONS),
                 "ES_TMPDIR": str(folder / "tmp"),
             },
             folder=folder,
@@ -309,7 +309,7 @@ def running_opensearch(zones: int = 0) -> Iterator[SearchServer]:
             engine="opensearch",
             port=ports[0],
             command=(
-                *(str(java), *HEAP_OPTIONS, f"-Djava.io.tmpdir={temporary}", "-cp", f"{jars}/*"),
+                *(str(java), *SERVER_OPTIONS, f"-Djava.io.tmpdir={temporary}", "-cp", f"{jars}/*"),
                 *(
                     str(Path(__file__).with_name("OpenSearchNode.java")),
                     *(str(folder / "node"), str(zones), *map(str, ports)),

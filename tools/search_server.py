@@ -20,10 +20,17 @@ import requests
 
 from tools.waiting import LIMIT_SECONDS, WaitTimeoutError, wait_until
 
-HEAP_OPTIONS: Final = (
-    *("-Xms256m", "-Xmx256m", "-XX:-AlwaysPreTouch", "-XX:TieredStopAtLevel=1"),
+# A server lives for minutes, and its jars come from a repository with checksums: what makes a long
+# life fast, and what doubts its classes, only delays its start.
+JAVA_OPTIONS: Final = (
+    *(
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UnlockDiagnosticVMOptions",
+        "-XX:-BytecodeVerificationRemote",
+    ),
     "-XX:-UsePerfData",  # else a killed server leaves a file in the machine's temporary folder
 )
+SERVER_OPTIONS: Final = ("-Xms256m", "-Xmx256m", "-XX:-AlwaysPreTouch", *JAVA_OPTIONS)
 
 _ANSWER_SECONDS: Final = 5.0
 _SHOWN_LINES: Final = 40
@@ -104,18 +111,24 @@ class SearchServer:
         self._process = None
         wait_until(lambda: not _is_taken(self.port), f"{self.engine} to leave its port")
 
+    def remove_indices(self) -> None:
+        """Leave no index that the forwarder or an import made. Deleting by a pattern is refused by
+        default.
+        """
+        found = requests.get(
+            f"{self.url}/_cat/indices/task-*?format=json", auth=self.admin, timeout=LIMIT_SECONDS
+        ).json()
+        names = ",".join(index["index"] for index in found)
+        if names:
+            requests.delete(
+                f"{self.url}/{names}", auth=self.admin, timeout=LIMIT_SECONDS
+            ).raise_for_status()
+
     def remove_ours(self) -> None:
         """Leave nothing that the forwarder or an import made, and no template of a test for such an
         index.
-
-        Deleting by a pattern is refused by default.
         """
-        for index in requests.get(
-            f"{self.url}/_cat/indices/task-*?format=json", auth=self.admin, timeout=LIMIT_SECONDS
-        ).json():
-            requests.delete(
-                f"{self.url}/{index['index']}", auth=self.admin, timeout=LIMIT_SECONDS
-            ).raise_for_status()
+        self.remove_indices()
         templates = requests.get(
             f"{self.url}/_index_template", auth=self.admin, timeout=LIMIT_SECONDS
         ).json()["index_templates"]

@@ -127,18 +127,31 @@ def confirm(server: SearchServer, *task_ids: str) -> None:
         call(server, "POST", path, {"doc": {"task": {"confirmed": True}}})
 
 
+# What each server answers about its templates, when it has ours alone.
+_INSTALLED: dict[str, Any] = {}
+
+
+def _templates(server: SearchServer) -> Any:
+    return call(server, "GET", "_index_template")
+
+
 @contextlib.contextmanager
 def forwarding(server: SearchServer, patch: pytest.MonkeyPatch) -> Iterator[Forward]:
-    """The handler set up for a server that has the index templates and no documents."""
-    for path in TEMPLATES.glob("*.json"):
-        call(server, "PUT", f"_index_template/{path.stem}", json.loads(path.read_text()))
+    """The handler set up for a server that has the index templates and no documents. The templates
+    stay for the next test, because a server makes an index to check each.
+    """
+    if _templates(server) != _INSTALLED.get(server.url):
+        server.remove_ours()
+        for path in TEMPLATES.glob("*.json"):
+            call(server, "PUT", f"_index_template/{path.stem}", json.loads(path.read_text()))
+        _INSTALLED[server.url] = _templates(server)
     patch.setenv("ELASTICSEARCH_URL", server.url)
     patch.setenv("SEARCH_ENGINE", server.engine)
     # Many tests forward the reports of several tasks, with words as ids, in one event.
     patch.setenv("TRUSTED_LOG_GROUPS", "/ecs/jobs")
     forget_environment()
     yield handler.forward_logs
-    server.remove_ours()
+    server.remove_indices()
     forget_environment()
 
 

@@ -157,6 +157,7 @@ FAULTS: dict[str, list[tuple[str, str, Any]]] = {
 }
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("error", FAULTS)
 def test_an_index_fault_raises_and_the_retry_writes_the_run(
     forward: Forward, search_server: SearchServer, error: str
@@ -468,7 +469,12 @@ def relay(
     served.close()
 
 
-@TWO_SERVERS
+@pytest.mark.parametrize(
+    "search_server",
+    # Two starts of a server take a fifth of this file's time.
+    ["opensearch", pytest.param("elasticsearch8", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_a_server_killed_in_the_middle_of_a_bulk_loses_and_doubles_nothing(
     relay: Relay, forward: Forward, search_server: SearchServer
 ) -> None:

@@ -120,6 +120,7 @@ def lines_of(name: str) -> tuple[list[tuple[LogTarget, bytes]], list[bytes]]:
     return instance.streams.lines, instance.output.lines
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("name", LIVES)
 @pytest.mark.parametrize("events_first", [False, True], ids=["reports first", "events first"])
 def test_each_run_is_told_once_and_its_checkpoint_is_no_end(
@@ -223,6 +224,7 @@ def report_on(box: FakeContainer) -> dict[str, Any]:
     return dict(json.loads(encode(replace(made, time=finished))))
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("events_first", [False, True], ids=["reports first", "events first"])
 def test_reports_of_batches_with_another_driver_are_read_where_ecs_tells_of_their_tasks(
     printed: list[str],

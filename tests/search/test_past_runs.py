@@ -398,6 +398,7 @@ def moment_ns(text: str) -> int:
     return present(parse_ns(text))
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     ("closed", "since", "missing"),
     [

@@ -50,6 +50,7 @@ def killed() -> dict[str, Any]:
     return task_event(containers=[BATCH], cpu="256", memory="512", stoppedAt=now)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -94,6 +95,7 @@ def test_a_killed_run_of_a_schedule_that_is_off_is_not_started_again(
     assert said in json.dumps(message)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("lines_of_page", [1, 2, 10_000])
 def test_all_pages_of_a_stream_are_read(
     aws: Any, slack: FakeSlack, search_server: SearchServer, lines_of_page: int
@@ -154,6 +156,7 @@ def let_keys_age(days: int) -> None:
         table.put_item(TableName="posted-once", Item={**item, "expiration": {"N": old}})
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     "answer",
     [

@@ -184,6 +184,7 @@ def assert_same_needs(computed: FamilyWindow, window: FamilyWindow, size: TaskSi
     assert without_slowdowns == replace(all_expected, slowdowns=None)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_window_of_computed_counts_decides_as_one_of_all_records(
     forward: Forward, search_server: SearchServer, seed: int

@@ -276,6 +276,7 @@ def test_an_account_of_more_families_than_a_page_reports_after_four_commands(
     tmp_path: Path,
     elasticsearch7: SearchServer,
 ) -> None:
+    elasticsearch7.remove_ours()
     register_families(aws, FAMILIES)
     reader = TutorialReader(
         aws,

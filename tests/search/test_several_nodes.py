@@ -76,6 +76,7 @@ def put_template(node: SearchServer, settings: dict[str, Any], **mappings: Any) 
 
 
 # By what is wrong with the index.
+@pytest.mark.diagonal
 @pytest.mark.parametrize("fault", ["fields", "alias", "closed", "block", "shards"])
 def test_an_index_that_takes_no_document_keeps_them_all(node: SearchServer, fault: str) -> None:
     name = "task-reports-2026.05"

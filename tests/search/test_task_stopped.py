@@ -168,6 +168,7 @@ ENDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     ("status", "verdict"), [*(("success", verdict) for verdict in ENDS), ("unknown", "unknown")]
 )
@@ -214,6 +215,7 @@ FORGED = {
 }
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     "started", ["2026-03-01T10:11:29Z", "2026-01-10T00:00:00Z"], ids=["a true start", "a false one"]
 )
@@ -255,6 +257,7 @@ def test_the_identity_and_the_place_of_a_run_are_the_events_in_any_order(
 DOCKER_ID, OTHER_ID = "ab" * 32, "cd" * 32
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("stream", [DOCKER_ID, OTHER_ID], ids=["own", "another container's"])
 def test_an_unproven_report_counts_if_the_event_has_its_container_id(
     aws: Any, forward: Forward, search_server: SearchServer, stream: str
@@ -378,6 +381,7 @@ def test_what_a_retry_needs_of_its_family_is_found(
     )
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("is_over", [False, True])
 def test_memory_above_everything_that_the_family_reached_is_announced_once(
     aws: Any, slack: FakeSlack, forward: Forward, search_server: SearchServer, *, is_over: bool

@@ -69,6 +69,7 @@ def test_make_slow_runs_the_rest() -> None:
     assert "grep -rlF -e mark.slow -e mark.diagonal -e " in slow
     for folder in folders_of_make_test():
         assert folder in slow, "each may have a test with parameters"
+    assert "-m slow --timeout 0 tests/search" in slow
 
 
 # The fast tests of what files without a fast test promise.
