@@ -151,6 +151,12 @@ _LONG_PROGRAMS = {
         f"period of {period} s": _long(_turns(f"periods 60 {{port}} {period} {share}"))
         for period, share in (("1", "0.5"), ("0.5", "0.6"), ("0.2", "0.53"), ("0.37", "0.62"))
     },
+    **{  # while it sleeps, there are fewer looks, and then none but the readings
+        f"an answer of {share} in each {period} s": _long(
+            _turns(f"periods 60 {{port}} {period} {share}")
+        )
+        for period, share in (("1", "0.06"), ("33", "0.06"))
+    },
     **{
         f"pool: {name}": _long(f"{{python}} -m tests.programs.pools {name} 20 {{port}}")
         for name in (
