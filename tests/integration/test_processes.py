@@ -70,6 +70,7 @@ def _record(script: Path, program: str) -> Record:
     return report_of(finished.stderr).record
 
 
+@pytest.mark.slow
 def test_a_short_program_has_no_more_cpu_time_than_it_used(
     short_programs: tuple[Record, Path],
 ) -> None:
@@ -92,6 +93,7 @@ def test_all_rows_together_have_the_cpu_time_of_the_run(
     assert listed == pytest.approx(total, abs=max(_ROUNDING_SECONDS, 0.01 * total))
 
 
+@pytest.mark.slow
 def test_unread_cpu_time_is_in_the_last_row_and_in_the_series(
     short_programs: tuple[Record, Path],
 ) -> None:
@@ -113,7 +115,6 @@ def _rows_above(record: Record, column: str) -> Iterator[tuple[str, int, float, 
                 yield row.command, index, value, totals[index]
 
 
-@pytest.mark.slow
 def test_no_command_is_above_the_run_in_any_step(tmp_path: Path) -> None:
     record = _record(tmp_path / "memory.py", _MEMORY)
     assert len(present(record.series).processes) > 1

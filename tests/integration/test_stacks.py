@@ -288,6 +288,7 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
     assert profile.own_files(profile.folded.steps_of_run(None)) == ("code/load.py", "job.py")
 
 
+@pytest.mark.slow
 def test_the_server_of_py_spy_is_not_measured(waiting: dict[str, Seen]) -> None:
     record, _ = waiting["sleep"]
     assert [process["name"] for process in record["processes"]] == [
@@ -296,6 +297,7 @@ def test_the_server_of_py_spy_is_not_measured(waiting: dict[str, Seen]) -> None:
     assert record["metrics"]["maxPids"] == 1
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_python_has_one_warning(waiting: dict[str, Seen]) -> None:
     record, _ = waiting["another program"]
     assert "stacks" not in record
