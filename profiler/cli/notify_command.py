@@ -92,7 +92,7 @@ class _CommandTime(InvocationTime):
     name = "command"
     more_time = next_attempt = "repeat it"
     last_remedy = "check the network route to {}"
-    limit_remedy = "wait a minute"
+    limit_remedy = "wait for its pause, or a minute"
 
     def __init__(self) -> None:
         super().__init__(_PreviewContext())

@@ -411,8 +411,10 @@ def test_nobody_repeats_a_command_for_its_user(
     monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
     slack.script = [rate_limited(3600)]
     said = str(notify("--yes").exception)
-    assert "before the command ran out of time (HTTP 429" in said
-    assert "): repeat it; Slack takes about one message a second, so wait a minute." in said
+    assert "ran out of time (HTTP 429, with a pause of 3600 s): repeat it; " in said
+    assert said.endswith(
+        "Slack takes about one message a second, so wait for its pause, or a minute."
+    )
 
 
 def test_what_cannot_be_sent_is_an_error(notify: Notify, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,8 +149,11 @@ class _SlackFailure(Struct, frozen=True, kw_only=True):
         if self.status is None:
             return self.code or "no answer"
         if self.status == _OK and self.code:
-            return self.code
-        return f"HTTP {self.status} {self.code or ''}".rstrip()
+            said = self.code
+        else:
+            said = f"HTTP {self.status} {self.code or ''}".rstrip()
+        pause_seconds = self.retry_after_seconds
+        return f"{said}, with a pause of {pause_seconds:g} s" if pause_seconds else said
 
 
 def send_to_slack(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> None:
