@@ -165,7 +165,7 @@ _NIGHT_LEGENDS: Final[list[Json]] = [
         "direction": "horizontal",
         "gradientLength": 240,
         "gradientThickness": 8,
-        "titleOrient": "left",
+        "titleOrient": "top",  # beside it, the end of the scale would be cut on a phone
         "title": "Memory peak %",
     }
 ]
