@@ -512,21 +512,25 @@ class Rollout(Struct, kw_only=True, dict=True):
         they are moved: of those of all families of the plan.
 
         Those in other clusters than the request's count, because --update-schedules moves them,
-        too.
+        too. Of those of a monitor, it can leave some, which the family's notes name.
         """
-        pins = sum(
-            len(family_plan.movable if self.part == "size" else family_plan.living_targets)
+        are_movable = [
+            target in family_plan.movable
             for family_plan in planned
-        )
+            for target in family_plan.living_targets
+        ]
+        moved = sum(are_movable)
+        pins = moved if self.part == "size" else len(are_movable)
         families = {family_plan.family for family_plan in of_all if family_plan.counts_targets}
         if not pins or self.request.update_schedules:
             return None
         targets = [target for target in self.scheduled_targets if target.family in families]
         verb = "is" if pins == 1 else "are"
         where = " in all clusters" if len(self._targets_in_clusters(targets)) < len(targets) else ""
+        which = "them" if moved == pins else f"{moved or 'none'} of them"
         return (
             f"{pins} of {len(targets)} schedules and rules{where} {verb} pinned to another "
-            "revision, which they go on starting: --register --update-schedules moves them."
+            f"revision, which they go on starting: --register --update-schedules moves {which}."
         )
 
     def carry_out_plan(self, planned: PlannedFamily) -> PlannedFamily:

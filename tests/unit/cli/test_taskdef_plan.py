@@ -4,6 +4,7 @@ from typing import get_args
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import Action, PlannedFamily
 from profiler.aws_account.rollout import Rollout, RolloutRequest
@@ -103,6 +104,11 @@ def test_pinned_schedules_in_other_clusters_count_and_the_sentence_says_so(
     sentence = rollout.pinned_sentence([planned], [planned])
     assert sentence is not None
     assert sentence.startswith(said)
+    assert sentence.endswith("--register --update-schedules moves them.")
+    left = replace(planned, pinned=(near, far))
+    assert str(rollout.pinned_sentence([left], [left])).endswith("moves 1 of them.")
+    fixed = replace(planned, movable=())
+    assert str(rollout.pinned_sentence([fixed], [fixed])).endswith("moves none of them.")
 
 
 def test_a_note_of_many_families_that_differs_by_their_names_alone_is_said_once() -> None:
