@@ -280,6 +280,12 @@ _PROGRAMS_OF_OTHERS = {
         for work in ("ask", "reconnect", "sleep")
     },
     **{
+        f"Java's lock that a downloader holds: {how}": _long(
+            f"java -cp {{java}} Locks {how} 12 {{port}}", "waits", IN_TURNS_POINTS
+        )
+        for how in ("synchronized", "reentrant")
+    },
+    **{
         f"Go serves: {work}": _go("serve", work) for work in ("sleep", "child", "channel", "locked")
     },
     **{

@@ -132,7 +132,7 @@ def _address(_: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _java_classes(folder: Path) -> Iterator[str]:
-    sources = [_SOURCES / f"{name}.java" for name in ("Idle", "Pool")]
+    sources = [_SOURCES / f"{name}.java" for name in ("Idle", "Locks", "Pool")]
     subprocess.run([_need("javac"), "-d", folder, *sources], check=True)
     yield str(folder)
 

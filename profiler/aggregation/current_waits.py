@@ -8,12 +8,15 @@ from msgspec.structs import replace
 
 from profiler.aggregation.thread_wait import MAX_LITTLE_NS, MIN_WORK_NS, ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision
+from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
 from profiler.readers.linux.wait_types import BlockedThread
 
 # Their work counts for whoever waits for them. That of the other threads of a process does not: of
 # those that wait for a lock, most wait for a task, and who works weighs for itself.
 _WITH_WORK = "children"
+# To ask again whether a lock is free takes less CPU time than this, and to hand out a task more.
+_MAX_ASKING_NS = NS_PER_MS // 20
 
 
 class ChangedWaits(Struct, frozen=True):
@@ -331,7 +334,9 @@ def _note_end(
 def _note_woken_before(before: ThreadWait, wait: ThreadWait) -> None:
     """Note of a wait whether the one for the same before was over before its timeout."""
     has_run = wait.run_ns > before.run_ns
-    was_woken = before.was_woken if has_run else before.follows_woken
+    was_woken = before.was_woken
+    if not has_run or _is_asked_again(before, wait):
+        was_woken = before.follows_woken
     wait.follows_woken = was_woken and _shows_same_wait(before.blocked, wait.blocked)
 
 
@@ -349,7 +354,9 @@ def _add_work_between_waits(
         _note_what_followed(earlier, earlier.work_until(before) + before.helped_ns, change)
         thread.earlier = None
     has_come = not before.came or any(came is not False for came in before.came)
-    if _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
+    if _is_asked_again(before, wait):
+        before.repeat_without_work(wait)
+    elif _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
         if has_come:
             before.repeat_after_work(wait)
         else:
@@ -358,6 +365,20 @@ def _add_work_between_waits(
         thread.earlier = before
     else:
         _note_what_followed(before, work_ns + wait.helped_ns, change)
+
+
+def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
+    """Whether a timeout ended the wait of a thread that works for other threads of its process, and
+    it only asked again, as who enters a monitor of Java does until it is free.
+    """
+    blocked = before.blocked
+    if blocked is None or blocked.until_ns is None or before.was_woken:
+        return False
+    if blocked.wait.kind != "sleep" or not blocked.waits_for_any_thread:
+        return False
+    if before.before_ns < MIN_WORK_NS or wait.run_ns - before.run_ns >= _MAX_ASKING_NS:
+        return False
+    return _shows_same_wait(blocked, wait.blocked)
 
 
 def _does_wait_go_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool:

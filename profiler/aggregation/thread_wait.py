@@ -127,7 +127,13 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the wait was over before its timeout; if nobody saw its end, as often that of a
         run's last wait, whether the wait before for the same was.
         """
-        return self.was_woken or (self.follows_woken and not self.is_end_seen)
+        last = self.last_repeated_wait
+        return last.was_woken or (last.follows_woken and not last.is_end_seen)
+
+    @property
+    def end(self) -> int | None:
+        """The look before which the thread has run, and does not wait for the same any more."""
+        return self.last_repeated_wait.over
 
     @property
     def is_sleep(self) -> bool:
@@ -232,7 +238,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         over = self.last_repeated_wait.over
         if over is None:
             return True
-        return other.over is not None and over >= other.over
+        return other.end is not None and over >= other.end
 
     def may_have_ended(self, other: "ThreadWait") -> bool:
         """Whether the thread has run again before the wait of the other one was over; that of its
@@ -241,20 +247,20 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """
         last = self.last_repeated_wait
         over = first_known(last.over_since, last.over)
-        if over is None or other.over is None:
+        if over is None or other.end is None:
             return False
         if last.was_cut and (other.was_cut or self.begun < other.begun):
             return False
-        return over <= other.over
+        return over <= other.end
 
     def may_have_woken(self, other: "ThreadWait") -> bool:
         """Whether the thread may have ended the wait of the other one when its own was over, or
         after work that followed; who waited for a CPU ran one look later.
         """
         over = self.last_repeated_wait.over
-        if over is None or other.over is None or not self.may_have_ended(other):
+        if over is None or other.end is None or not self.may_have_ended(other):
             return False
-        return over >= other.over - 1 or self.following_work_ns >= MIN_WORK_NS
+        return over >= other.end - 1 or self.following_work_ns >= MIN_WORK_NS
 
     @property
     def has_come(self) -> bool:

@@ -351,7 +351,7 @@ class LookDivision:
         """
         reached, _ = self._reached_threads(wait, only_still=True)
         still = self._ends_of_known_kind(reached, wait)
-        is_open = wait.over is None or wait.was_cut
+        is_open = wait.end is None or wait.was_cut
         if still and (is_open or any(end.may_have_ended(wait) for end in still)):
             return still
         if self._handing[wait].wait.kind == "sleep":

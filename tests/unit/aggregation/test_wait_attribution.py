@@ -377,6 +377,17 @@ class TestHandingOn:
             run.look(growth=[ThreadTimeGrowth(seconds(0.1), 0, thread=1, process=1)], ended=(2,))
             assert run.parts[name] > 80
 
+    def test_who_asks_again_for_a_lock_after_a_timeout_waits_until_it_is_free(self) -> None:
+        """As Java's monitors do; who does more after a timeout has slept."""
+        monitor = replace(TIMED_FUTEX, until_ns=1)
+        reads = Did(2, NETWORK, run=0.004)
+        for little, sleep in ((0.00004, None), (0.0004, 24.0)):
+            run = LookedRun().look(Did(1, monitor, run=0.1), reads)
+            for _ in range(4):
+                run.look(reads).look(reads).look(Did(1, monitor, run=little))
+            run.look(reads).look(Did(1, None, run=0.1, was_woken=True), reads)
+            assert run.parts.get("sleep") == sleep
+
     def test_a_wait_with_a_timeout_that_a_signal_ended_is_sleep(self) -> None:
         """The death of a process takes CPU time, too."""
         run = LookedRun().look(Did(1, TIMED_FUTEX, run=0.1)).look()
