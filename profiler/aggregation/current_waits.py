@@ -212,7 +212,7 @@ class ThreadWaits:
         if present is not None:
             if _shows_same_wait(present.blocked, seen.blocked):
                 return
-            if seen.is_correction:
+            if seen.is_correction or _knows_more_helpers(present.blocked, seen.blocked):
                 present.blocked = seen.blocked
                 change.repeated.append(present)
                 return
@@ -309,6 +309,15 @@ def _shows_same_wait(before: BlockedThread | None, now: BlockedThread | None) ->
     if before == now:
         return True
     return before == replace(now, until_ns=before.until_ns, until_within_ns=before.until_within_ns)
+
+
+def _knows_more_helpers(before: BlockedThread | None, now: BlockedThread | None) -> bool:
+    """Whether a thread that has not run says the same, and a process that is new shares the memory
+    for which it waits.
+    """
+    if before is None or now is None or before.helpers != "memory":
+        return False
+    return _shows_same_wait(replace(before, helper_pids=now.helper_pids), now)
 
 
 def _note_end(

@@ -388,6 +388,15 @@ class TestHandingOn:
             run.look(reads).look(Did(1, None, run=0.1, was_woken=True), reads)
             assert run.parts.get("sleep") == sleep
 
+    def test_a_wait_of_which_a_new_process_is_known_is_the_same_wait(self) -> None:
+        event = replace(TIMED_FUTEX, helpers="memory", until_ns=1)
+        run = LookedRun({1: 0, 2: 1}).look(Did(1, event, run=0.1))
+        reads = Did(2, DISK, run=0.001, process=2)
+        run.look(reads).look(reads).look(reads)
+        run.look(Did(1, replace(event, helper_pids=frozenset((2,)))), reads)
+        run.look(Did(1, None, run=0.1, was_woken=True))
+        assert "sleep" not in run.parts
+
     def test_a_wait_with_a_timeout_that_a_signal_ended_is_sleep(self) -> None:
         """The death of a process takes CPU time, too."""
         run = LookedRun().look(Did(1, TIMED_FUTEX, run=0.1)).look()
