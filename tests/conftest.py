@@ -76,12 +76,12 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes for each core: one of them mostly waits. Of tests that only compute, one process
-    more than there are cores: each further one collects all tests, for ten seconds of a CPU.
+    """Two processes for each core: one of them mostly waits. Of tests that only compute, one for each
+    core: each further one collects all tests, for fifteen seconds of a CPU.
     """
     cores = len(os.sched_getaffinity(0))
     is_waiting = any(_folder(Path(argument).absolute()) in _WAITING for argument in config.args)
-    return 2 * cores if is_waiting else cores + 1
+    return 2 * cores if is_waiting else cores
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling | None:
