@@ -52,7 +52,7 @@ from profiler.forwarder.notifications.notification import NoticeChannel
 from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
 from profiler.forwarder.report_finder import ReportFinder, ReportLine, TaskContainers
 from profiler.forwarder.search_cluster import document_delivery as delivery
-from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
+from profiler.forwarder.search_cluster.bulk_client import SearchCluster, SecretCluster
 from profiler.forwarder.stopped_task_reads import LogStreamTailReader, TaskDefinitionReader
 from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
 from profiler.forwarder.task_stopped import TaskStoppedHandler, TaskStoppedResult

@@ -9,7 +9,7 @@ from typing import Any
 
 from profiler.forwarder.document_updates import Document
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
+from profiler.forwarder.search_cluster.bulk_client import ItemResult, SearchCluster
 
 _Place = tuple[str, str]
 

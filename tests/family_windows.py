@@ -11,7 +11,7 @@ from profiler.record.record_model import Report
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_decision import decide_on_resize
-from profiler.sizing.resize_policy import ResizeDecision, ResizePolicy
+from profiler.sizing.resize_limits import ResizeDecision, ResizePolicy
 from profiler.sizing.run_facts import RunFacts, run_facts_of
 from profiler.sizing.sized_revision import FamilyCircumstances, SizedRevision
 from profiler.sizing.window_advice import WindowAdvice

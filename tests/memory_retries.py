@@ -19,7 +19,7 @@ from profiler.forwarder.family_runs import FamilyRunReader
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.report_finder import ReportLine
 from profiler.forwarder.run_documents import event_documents
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.bulk_client import SearchCluster
 from profiler.forwarder.task_retry import TaskRetrier, choose_larger_memory, run_task_arguments
 from profiler.record.family_statistics import NeedAtSize
 from tests.ended_runs import run_of

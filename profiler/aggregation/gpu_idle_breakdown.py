@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import Stretch, UndividedTime
-from profiler.aggregation.time_parts import TimeParts
+from profiler.aggregation.time_percentages import TimeParts
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.wait_types import Wait
 

@@ -21,7 +21,7 @@ from profiler.aggregation.gpu_idle_breakdown import IdleGpus, IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.record_evidence import ProcessActivity
 from profiler.aggregation.thread_wait import ThreadWait
-from profiler.aggregation.time_parts import TimeParts
+from profiler.aggregation.time_percentages import TimeParts
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.wait_attribution import LookDivision
 from profiler.core.optional_math import first_known

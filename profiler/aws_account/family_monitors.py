@@ -10,7 +10,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.planned_family import Action, PlannedFamily, plan_addition
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.sizing.resize_policy import ResizeAction
+from profiler.sizing.resize_limits import ResizeAction
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 
 MonitorState = Literal[

@@ -13,7 +13,7 @@ from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
 from profiler.record.family_owner import FamilyOwner
-from profiler.sizing.resize_policy import ResizeAction, ResizeDecision
+from profiler.sizing.resize_limits import ResizeAction, ResizeDecision
 from profiler.sizing.sized_revision import SizeBefore
 from profiler.task_definitions.containers import DefinedContainer, calls_cloudwatch_logs
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument

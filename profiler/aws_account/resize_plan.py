@@ -28,7 +28,7 @@ from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.memory_margin import MemoryMargin, PeakPrecision, memory_margin
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_decision import decide_on_resize
-from profiler.sizing.resize_policy import ResizeDecision, ResizePolicy
+from profiler.sizing.resize_limits import ResizeDecision, ResizePolicy
 from profiler.sizing.sized_revision import (
     RESIZED_FROM,
     REVERTED_FROM,

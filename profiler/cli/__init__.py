@@ -90,7 +90,7 @@ def run_without_click(arguments: list[str]) -> int | None:
         if options is not None:
             # Only with options that are valid: each import delays the command.
             import_msgspec()
-            from profiler.cli.wiring.build_run import run_command
+            from profiler.cli.wiring.run_and_report import run_command
     if options is None:
         gc.enable()
         return None

@@ -124,7 +124,7 @@ class NumberOrAuto(Number):
 
 
 class Quantity(click.types.FloatParamType):
-    """A number with its unit, which a function of ``profiler.core.quantities`` parses, within
+    """A number with its unit, which a function of ``profiler.core.quantity_parsing`` parses, within
     limits.
     """
 
@@ -141,17 +141,17 @@ class Quantity(click.types.FloatParamType):
     ) -> float:
         if not isinstance(value, str):  # a default
             return float(value)
-        from profiler.core import quantities  # not for the help
+        from profiler.core import quantity_parsing  # not for the help
 
         try:
-            number: float = getattr(quantities, self._parser)(value)
+            number: float = getattr(quantity_parsing, self._parser)(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if not self._least <= number <= self._most:
             if self._parser == "parse_percent":
                 expected = f"a share from {self._least:g} to {self._most:g} %"
             else:
-                least, most = map(quantities.seconds_text, (self._least, self._most))
+                least, most = map(quantity_parsing.seconds_text, (self._least, self._most))
                 expected = f"a time from {least} to {most}"
             self.fail(f"{value!r} is not {expected}.", param, ctx)
         return number
@@ -508,7 +508,7 @@ def parse_time(text: str, now_ms: int) -> int:
     No run is older: a time before 1970 is 0. Raises UsageError, also for a number without a unit,
     which may be days, a year or anything.
     """
-    from profiler.core.quantities import duration_ms_or_none, is_number  # not for the help
+    from profiler.core.quantity_parsing import duration_ms_or_none, is_number  # not for the help
     from profiler.core.timestamps import instant_of_local
 
     try:

@@ -84,7 +84,7 @@ from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.resize_case import MIN_DAYS
-from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.resize_limits import ResizePolicy
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import write_definition
 

@@ -20,7 +20,7 @@ from profiler.core.json_fields import text_or_none
 from profiler.core.optional_math import known_values
 from profiler.runs.past_runs.log_places import DefinedLogPlaces, LogOptions, log_options_of
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.resize_limits import ResizePolicy
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import change_text, read_bytes, read_definitions
 from profiler.task_definitions.written_sizes import WrittenSize, is_only_read, written_sizes

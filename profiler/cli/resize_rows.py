@@ -44,7 +44,7 @@ from profiler.sizing.advice_document import (
     rounded_usd_per_month,
     size_document,
 )
-from profiler.sizing.resize_policy import ResizeDecision, ResizeVerdict, ShownEvidence
+from profiler.sizing.resize_limits import ResizeDecision, ResizeVerdict, ShownEvidence
 from profiler.sizing.slowdown_factors import SAME_DURATION
 from profiler.task_definitions.size_changes import definition_size
 

@@ -99,6 +99,6 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     exceeded budget. When it ends, the report is printed to stderr, and the run is added to the
     local history (task-profiler history).
     """
-    from profiler.cli.wiring.build_run import run_command  # not for the help
+    from profiler.cli.wiring.run_and_report import run_command  # not for the help
 
     return run_command(RunOptions(**options))

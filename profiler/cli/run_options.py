@@ -35,8 +35,8 @@ class RunOptions(NamedTuple):
 
 
 class Amount:
-    """A number within limits, parsed by a function of ``profiler.core.quantities``; by ``int`` a
-    whole number.
+    """A number within limits, parsed by a function of ``profiler.core.quantity_parsing``; by
+    ``int`` a whole number.
     """
 
     def __init__(self, parser: str, least: float = 0, most: float = float("inf")) -> None:
@@ -98,9 +98,9 @@ class RunOption:
             return text if text in self.values else None
         parse: Callable[[str], float] = int
         if self.values.parser != "int":
-            from profiler.core import quantities  # most runs have none
+            from profiler.core import quantity_parsing  # most runs have none
 
-            parse = getattr(quantities, self.values.parser)
+            parse = getattr(quantity_parsing, self.values.parser)
         try:
             number = parse(text)
         except ValueError:

@@ -23,7 +23,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.document_updates import Document, with_runs_per_month
 from profiler.forwarder.ended_run import EndedTask, FamilyComparison, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
+from profiler.forwarder.search_cluster.bulk_client import SearchCluster, hit_sources
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family_statistics import (
     LAST_SUCCESSES,

@@ -9,7 +9,7 @@ from profiler.forwarder.report_finder import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.report_verification import claim_of_document
 from profiler.forwarder.run_documents import index_and_document_id
 from profiler.forwarder.run_event import run_event_of_task
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.bulk_client import SearchCluster
 from profiler.record.ecs_event_outcome import end_of_event
 from profiler.record.record_model import Report
 from profiler.record.stopped_task import EventContainer, StoppedTask

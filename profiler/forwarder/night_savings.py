@@ -24,14 +24,14 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, sum_known
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.morning_digest import NightSaving
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.bulk_client import SearchCluster
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.run_source import RunFilter, exact_patterns_of
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.cluster_requests import Method, ServerResponse
 from profiler.sizing.family_window import WindowSpan
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.resize_limits import ResizePolicy
 from profiler.task_definitions.definition_json import read_described
 
 # Of a message: five families at few sizes need some thirty searches.

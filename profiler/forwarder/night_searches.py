@@ -40,7 +40,7 @@ from profiler.forwarder.night_runs import (
     NightRuns,
     ResizedCost,
 )
-from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
+from profiler.forwarder.search_cluster.bulk_client import SearchCluster, hit_sources
 from profiler.record.ecs_event_outcome import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.record.family_statistics import USUAL_DAYS

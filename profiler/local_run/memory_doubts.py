@@ -11,7 +11,7 @@ from profiler.aggregation.process_tree_usage import counts_too_little
 from profiler.aggregation.record_parts import pinned_memory_warnings
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.local_run.command_reader import CommandReader, UnreadMemory
+from profiler.local_run.command_usage import CommandReader, UnreadMemory
 from profiler.readers.memory_usage import is_notable
 from profiler.record.measured import Number
 from profiler.record.units import MIB, bytes_to_mebibytes, format_duration, format_memory

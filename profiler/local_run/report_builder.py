@@ -23,8 +23,8 @@ from profiler.core.optional_math import excess, known_values
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
-from profiler.local_run.command_reader import CommandReader
 from profiler.local_run.command_supervisor import CommandExit
+from profiler.local_run.command_usage import CommandReader
 from profiler.local_run.local_notices import LocalNotices
 from profiler.local_run.local_record import (
     RunIdentity,

@@ -14,12 +14,12 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.collectors.collector import COMMAND, Collectors
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.local_run.command_reader import (
+from profiler.local_run.command_supervisor import ReapedUsage
+from profiler.local_run.command_usage import (
     MIN_CPU_STEP_NS,
     CommandReader,
     UnrelatedChildren,
 )
-from profiler.local_run.command_supervisor import ReapedUsage
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.local_run.run_plan import RunPlan
 from profiler.local_run.sampling_pace import FINEST_NS, SamplingPace

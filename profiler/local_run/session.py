@@ -12,8 +12,8 @@ from profiler.collectors.collector import COMMAND
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local_run.command_reader import UnrelatedChildren
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
+from profiler.local_run.command_usage import UnrelatedChildren
 from profiler.local_run.local_notices import LocalNotices, network_of
 from profiler.local_run.local_record import RunIdentity, read_limits
 from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name

@@ -16,7 +16,7 @@ from profiler.sizing.advice import Advice
 from profiler.sizing.advice_document import rounded_usd_per_month
 from profiler.sizing.resize_case import ResizeCase
 from profiler.sizing.resize_effect import ChangeEffect
-from profiler.sizing.resize_policy import ResizeDecision, ResizeVerdict, ShownEvidence
+from profiler.sizing.resize_limits import ResizeDecision, ResizeVerdict, ShownEvidence
 from profiler.sizing.size_candidates import ChosenSize, MeasuredCase, resize_case
 from profiler.sizing.size_options import usd_per_month
 from profiler.sizing.sized_revision import FamilyCircumstances, SizedRevision

@@ -23,7 +23,7 @@ from profiler.sizing.advice_reasons import why_memory_is_not_reduced
 from profiler.sizing.prices import missing_prices
 from profiler.sizing.resize_case import DAYS_AFTER_REVERT, MIN_DAYS, RUNS_AFTER_REVERT, ResizeCase
 from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP, ChangeEffect
-from profiler.sizing.resize_policy import (
+from profiler.sizing.resize_limits import (
     ResizeAction,
 )
 from profiler.sizing.size_candidates import ChosenSize, MeasuredCase

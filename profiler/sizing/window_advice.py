@@ -10,7 +10,7 @@ from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.resize_limits import ResizePolicy
 from profiler.sizing.window_evidence import evidence_at_size, with_all_needs
 
 

@@ -20,8 +20,8 @@ from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.document_updates import Document
 from profiler.forwarder.function_settings import Credentials, fetch_secret, read_credentials
 from profiler.forwarder.invocation import SearchClusterError, SettingsError
+from profiler.forwarder.search_cluster.bulk_client import SearchCluster
 from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
-from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 from profiler.otlp.otlp_export import HttpTransport, TransportError
 from tests.command_line import run_here

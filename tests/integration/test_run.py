@@ -698,7 +698,9 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     }
     assert not slow & {*lines}
     # The process of the command is forked between the two.
-    assert lines.index("profiler.cli.wiring.build_run") < lines.index("profiler.local_run.session")
+    assert lines.index("profiler.cli.wiring.run_and_report") < lines.index(
+        "profiler.local_run.session"
+    )
 
 
 def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None:

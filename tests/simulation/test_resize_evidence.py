@@ -16,7 +16,7 @@ from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES
-from profiler.sizing.resize_policy import ResizeDecision
+from profiler.sizing.resize_limits import ResizeDecision
 from profiler.sizing.run_facts import RunFacts, run_facts_of
 from profiler.sizing.sized_revision import (
     FamilyCircumstances,

@@ -34,7 +34,7 @@ LAYERS = (
 )
 LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 # What `task-profiler run` imports before it forks the process of the command.
-RUN = ("profiler.cli", "profiler.cli.run_options", "profiler.cli.wiring.build_run")
+RUN = ("profiler.cli", "profiler.cli.run_options", "profiler.cli.wiring.run_and_report")
 MAX_FUNCTION_LINES = 60
 MAX_NESTING = 4
 MAX_CONSTRUCTOR_PARAMETERS = 8

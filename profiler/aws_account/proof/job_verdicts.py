@@ -1,14 +1,14 @@
 """What is assumed of a job of AWS Batch alone: its names, and what the wrapper measures."""
 
 from profiler.aws_account.proof.arrivals import ProofTask
-from profiler.aws_account.proof.plan import ProofPlan
-from profiler.aws_account.proof.verdicts import (
+from profiler.aws_account.proof.check_results import (
     NO,
     NO_WITNESS,
     CheckResult,
     reported_record_of,
     unknown_result,
 )
+from profiler.aws_account.proof.plan import ProofPlan
 from profiler.core.ecs_terms import family_of
 from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import words_if_known

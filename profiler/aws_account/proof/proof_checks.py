@@ -14,15 +14,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.proof.arrivals import DOCUMENTS, FUNCTION_LOG, ProofTask, WitnessLine
-from profiler.aws_account.proof.job_verdicts import (
-    check_cluster_of_job,
-    check_family_of_job,
-    check_memory_of_command,
-    check_report_names_job,
-    check_stream_of_job,
-)
-from profiler.aws_account.proof.plan import ON_INSTANCE, ProofPlan, RunKind
-from profiler.aws_account.proof.verdicts import (
+from profiler.aws_account.proof.check_results import (
     NO,
     NO_WITNESS,
     CheckResult,
@@ -31,6 +23,14 @@ from profiler.aws_account.proof.verdicts import (
     text_to_seconds,
     unknown_result,
 )
+from profiler.aws_account.proof.job_verdicts import (
+    check_cluster_of_job,
+    check_family_of_job,
+    check_memory_of_command,
+    check_report_names_job,
+    check_stream_of_job,
+)
+from profiler.aws_account.proof.plan import ON_INSTANCE, ProofPlan, RunKind
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_prerequisites import LogGroupState
 from profiler.core.commands_to_copy import command_line

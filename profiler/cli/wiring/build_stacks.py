@@ -43,7 +43,7 @@ def with_local_stacks(collectors: Collectors, word: str, prepared: "PreparedRun"
     a mode, or a rate.
     """
     # In memory already, and not needed in the monitor.
-    from profiler.local_run.command_reader import UnrelatedChildren
+    from profiler.local_run.command_usage import UnrelatedChildren
     from profiler.local_run.local_record import read_limits
 
     clock = prepared.clock

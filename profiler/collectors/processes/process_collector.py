@@ -30,11 +30,11 @@ from profiler.aggregation.record_evidence import (
 from profiler.aggregation.record_parts import RecordPart, build_interval, usage_metrics
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.collectors.processes.batch_processes import (
-    MAX_PENDING,
     BatchProcesses,
     ThreadReadings,
 )
 from profiler.collectors.processes.container_processes import ContainerProcesses, ProcessSnapshot
+from profiler.collectors.processes.task_stats_comparison import MAX_PENDING
 from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.look_times import LookTimes

@@ -19,7 +19,7 @@ from profiler.forwarder.invocation import (
     RetryBackoff,
     SearchClusterError,
 )
-from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
+from profiler.forwarder.search_cluster.bulk_client import ItemResult, SearchCluster
 from profiler.forwarder.search_cluster.refusal_remedies import remedy_sentence
 
 # A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.

@@ -11,7 +11,7 @@ from profiler.core.json_fields import mapping_or_empty
 from profiler.core.search_answers import closed_index
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.search_cluster import interface
+from profiler.forwarder.search_cluster import bulk_client
 
 _OPENSEARCH_HINT = " For OpenSearch set SEARCH_ENGINE=opensearch."
 
@@ -30,7 +30,7 @@ class _CompressingNode(Urllib3HttpNode):
         sent = HttpHeaders(headers or {})
         sent["accept-encoding"] = "gzip"
         if body:
-            body = interface.gzip_compressed(body)
+            body = bulk_client.gzip_compressed(body)
             sent["content-encoding"] = "gzip"
         return super().perform_request(method, target, body, sent, request_timeout)
 
@@ -45,14 +45,14 @@ class _EncodedLines(NdjsonSerializer):
         return data
 
 
-class ElasticsearchCluster(interface.SearchCluster):
+class ElasticsearchCluster(bulk_client.SearchCluster):
     """The official client without its own retries."""
 
     engine = "Elasticsearch"
 
     def __init__(self, url: str, credentials: Credentials, ca_file: str | None = None) -> None:
-        headers = interface.authorization_headers(credentials)
-        with interface.raise_on_bad_url(url):
+        headers = bulk_client.authorization_headers(credentials)
+        with bulk_client.raise_on_bad_url(url):
             self._client = elasticsearch.Elasticsearch(
                 url,
                 headers=headers,
@@ -82,7 +82,7 @@ class ElasticsearchCluster(interface.SearchCluster):
             # 406: OpenSearch's response to the media type of Elasticsearch 8.
             hint = _OPENSEARCH_HINT if error.status_code == 406 else ""  # noqa: PLR2004
             message = (
-                interface.rejection_sentence(self.engine, error.status_code, error.error) + hint
+                bulk_client.rejection_sentence(self.engine, error.status_code, error.error) + hint
             )
             # Not "from": the client's error contains the whole response.
             raise SearchClusterError(

@@ -11,17 +11,17 @@ from profiler.core.json_fields import mapping_or_empty
 from profiler.core.search_answers import closed_index
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.search_cluster import interface
+from profiler.forwarder.search_cluster import bulk_client
 
 
 class _CompressingConnection(opensearchpy.RequestsHttpConnection):
     """A connection that compresses requests in a fraction of the client's time."""
 
     def _gzip_compress(self, body: bytes) -> bytes:
-        return interface.gzip_compressed(body)
+        return bulk_client.gzip_compressed(body)
 
 
-class OpenSearchCluster(interface.SearchCluster):
+class OpenSearchCluster(bulk_client.SearchCluster):
     """opensearch-py without its own retries."""
 
     engine = "OpenSearch"
@@ -29,13 +29,13 @@ class OpenSearchCluster(interface.SearchCluster):
     def __init__(
         self, url: str, credentials: Credentials, region: str | None, ca_file: str | None = None
     ) -> None:
-        headers = interface.authorization_headers(credentials)
+        headers = bulk_client.authorization_headers(credentials)
         signature = None
         if credentials.aws and not headers:  # a function of Lambda always has a Region and a role
             signature = AwsSignature(
                 open_session(region, None).get_credentials(), region or "", credentials.aws
             )
-        with interface.raise_on_bad_url(url):
+        with bulk_client.raise_on_bad_url(url):
             self._client = opensearchpy.OpenSearch(
                 hosts=[url],
                 http_auth=signature,
@@ -64,7 +64,7 @@ class OpenSearchCluster(interface.SearchCluster):
             ) from error
         except opensearchpy.TransportError as error:
             status = error.status_code if isinstance(error.status_code, int) else None
-            message = interface.rejection_sentence(self.engine, status, error.error)
+            message = bulk_client.rejection_sentence(self.engine, status, error.error)
             # Not "from": the client's error contains the whole response.
             raise SearchClusterError(
                 message, status=status, closed_index=closed_index(mapping_or_empty(error.info))

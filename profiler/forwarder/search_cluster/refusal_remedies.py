@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler.core.aws_signature import NO_SERVERLESS
 from profiler.core.search_answers import FOREIGN, FOREIGN_REMEDY, balanced_zones, zones_remedy
-from profiler.forwarder.search_cluster.interface import OF_PIPELINE, ItemResult
+from profiler.forwarder.search_cluster.bulk_client import OF_PIPELINE, ItemResult
 
 _PRIVILEGES: Final = (
     "Give the forwarder's user the privileges index and auto_configure on the indices."

@@ -60,7 +60,7 @@ main()
     [
         ("profiler.cli.app", ("history",)),
         ("profiler.cli.run_options", ("run", "--", "true")),
-        ("profiler.cli.wiring.build_run", ("run", "--", "true")),
+        ("profiler.cli.wiring.run_and_report", ("run", "--", "true")),
     ],
 )
 def test_ctrl_c_while_a_command_is_imported_prints_nothing(

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_IMPORTED_BEFORE_THE_START = "profiler.cli.wiring.build_run, profiler.cli.wiring.build_session"
+_IMPORTED_BEFORE_THE_START = "profiler.cli.wiring.run_and_report, profiler.cli.wiring.build_session"
 _NOT_FOR_A_RECORD = {
     "click",
     "dataclasses",
@@ -57,7 +57,7 @@ def test_a_short_run_imports_neither_patterns_nor_enumerations(tmp_path: Path) -
         "assert sys.version_info >= (3, 14) or type(sys.modules['enum']).__name__ == '_StandIn'"
     )
     assert {"typing", "msgspec", "profiler.record.stop_causes"} <= loaded
-    assert not loaded & {"re._parser", "_strptime", "profiler.core.quantities"}
+    assert not loaded & {"re._parser", "_strptime", "profiler.core.quantity_parsing"}
     assert not loaded & _NOT_WITHOUT_GPUS_AND_CHANGES
 
 

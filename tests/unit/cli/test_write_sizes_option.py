@@ -8,7 +8,7 @@ import pytest
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.cli.write_sizes_option import open_sizes_target
 from profiler.core.errors import TaskProfilerError
-from profiler.sizing.resize_policy import ResizeDecision
+from profiler.sizing.resize_limits import ResizeDecision
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 
 SMALL = {"cpu": 256, "memory": 512, "why": "Saves 75 %."}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.clock import Ticker
-from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
+from profiler.core.quantity_parsing import parse_duration_ms, parse_memory_mb, parse_seconds
 from profiler.core.text import (
     NARROW_SIGNS,
     beginning_of,

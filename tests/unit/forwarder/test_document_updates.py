@@ -32,8 +32,8 @@ from profiler.forwarder.notice_documents import notice_document, schedule_notice
 from profiler.forwarder.report_finder import ReportLine
 from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task_url, log_stream_url
+from profiler.forwarder.search_cluster.bulk_client import ItemResult
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver_documents
-from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.subscription import LogEvent, SubscriptionPayload, log_line_document
 from profiler.record import record_model as model
 from profiler.record.ecs_event_outcome import end_of_event

@@ -26,7 +26,7 @@ from profiler.forwarder.family_runs import (
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError
 from profiler.forwarder.run_documents import report_document
-from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.bulk_client import SearchCluster
 from profiler.record.family_statistics import Family, UsualDuration, family_of_reports
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (

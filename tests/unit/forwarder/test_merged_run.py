@@ -33,8 +33,8 @@ from profiler.forwarder.run_event import (
     run_event_of_task,
 )
 from profiler.forwarder.run_export import exported_run
+from profiler.forwarder.search_cluster.bulk_client import ItemResult
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver_documents
-from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.ecs_event_outcome import end_of_event, end_of_other
 from profiler.record.fact_list import CPU_TIME, number_fact

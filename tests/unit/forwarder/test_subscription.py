@@ -26,13 +26,13 @@ from profiler.forwarder.line_kinds import InvalidReport, decode_report_line
 from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
 from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.search_cluster import document_delivery
+from profiler.forwarder.search_cluster.bulk_client import bulk_lines
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,
     FailedItem,
     deliver_documents,
     message_body,
 )
-from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.subscription import (
     LineCounts,
     LineForwarder,

@@ -39,8 +39,8 @@ from profiler.forwarder.report_finder import ReportFinder, ReportLine, TaskConta
 from profiler.forwarder.report_verification import OWN_STREAM, LogStreamClaim
 from profiler.forwarder.run_event import seen_report
 from profiler.forwarder.run_export import exported_run
+from profiler.forwarder.search_cluster.bulk_client import bulk_lines
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
-from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.stopped_task_reads import MissingStreamError, StreamLine
 from profiler.forwarder.task_stopped import TaskStoppedHandler, notice_selection
 from profiler.record.notice_model import encode_notice_line

@@ -10,7 +10,7 @@ import pytest
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_peak import MemoryPeak
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local_run.command_reader import UnreadMemory
+from profiler.local_run.command_usage import UnreadMemory
 from profiler.local_run.memory_doubts import MemoryDoubts, memory_doubts
 from profiler.record.record_model import PeakSource
 

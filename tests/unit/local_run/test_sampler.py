@@ -21,8 +21,8 @@ from profiler.core.clock import SystemClock
 from profiler.core.look_times import LookTimes
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run import command_supervisor
-from profiler.local_run.command_reader import CommandReader, GroupMemory
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
+from profiler.local_run.command_usage import CommandReader, GroupMemory
 from profiler.local_run.prepared_run import StartedRun
 from profiler.local_run.report_builder import delay_warnings
 from profiler.local_run.sampler import RunSampler, SampleBuffer

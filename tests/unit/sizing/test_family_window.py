@@ -12,7 +12,7 @@ from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import TaskSize
 from profiler.sizing.family_window import OLDER_REVISIONS, REVISIONS, FamilyWindow, WindowSpan
-from profiler.sizing.resize_policy import ResizeDecision
+from profiler.sizing.resize_limits import ResizeDecision
 from profiler.sizing.run_counts import RunCounts
 from profiler.sizing.run_facts import RunFacts, run_facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS

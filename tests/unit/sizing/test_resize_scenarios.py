@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
-from profiler.sizing.resize_policy import ResizeDecision
+from profiler.sizing.resize_limits import ResizeDecision
 from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.sized_revision import (
     FamilyCircumstances,

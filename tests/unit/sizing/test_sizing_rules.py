@@ -19,7 +19,7 @@ from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ResizeCase
-from profiler.sizing.resize_policy import ResizePolicy
+from profiler.sizing.resize_limits import ResizePolicy
 from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.size_candidates import resize_case
 from profiler.sizing.sized_revision import (

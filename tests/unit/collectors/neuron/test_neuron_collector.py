@@ -14,7 +14,7 @@ from profiler.collectors.neuron.neuron_collector import LiveNeuron, NeuronCollec
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
 from profiler.core.threads import ThreadFailure
-from profiler.local_run.command_reader import UnrelatedChildren
+from profiler.local_run.command_usage import UnrelatedChildren
 from profiler.record.record_model import (
     NO_NEURON,
     NO_READINGS,

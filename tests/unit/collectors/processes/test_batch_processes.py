@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.collectors.processes.batch_processes import SourceComparison
 from profiler.collectors.processes.container_processes import ProcessSnapshot
+from profiler.collectors.processes.task_stats_comparison import SourceComparison
 from profiler.core.timestamps import NEVER_NS, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook

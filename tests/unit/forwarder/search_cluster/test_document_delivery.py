@@ -14,6 +14,7 @@ from profiler.core.aws_signature import NO_SERVERLESS
 from profiler.forwarder.document_updates import Document
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.search_cluster import document_delivery
+from profiler.forwarder.search_cluster.bulk_client import ItemResult, bulk_lines, bulk_results
 from profiler.forwarder.search_cluster.document_delivery import (
     MAX_DOCUMENTS_PER_REQUEST,
     DeliveryResult,
@@ -22,7 +23,6 @@ from profiler.forwarder.search_cluster.document_delivery import (
     log_failures,
     send_failures,
 )
-from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from tests.cases import each_case
 from tests.fake_search import Answer, FakeCluster, documents, fails, takes_all
 from tests.fakes import FakeInvocationTime

@@ -11,8 +11,8 @@ from profiler.forwarder.document_updates import may_leave_out_field
 from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.search_cluster import document_delivery
+from profiler.forwarder.search_cluster.bulk_client import ItemResult
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
-from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.notice_model import encode_notice_line
 from tests.cases import each_case
 from tests.delivered_documents import SETTINGS, of_event, of_report

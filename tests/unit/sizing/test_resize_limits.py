@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.record_model import Report, TaskSize
-from profiler.sizing.resize_policy import ResizeDecision
+from profiler.sizing.resize_limits import ResizeDecision
 from profiler.sizing.sized_revision import SizeBefore, SizedRevision, parse_size_before_tag
 from tests.cases import each_case
 from tests.fakes import START_NS
