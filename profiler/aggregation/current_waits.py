@@ -40,7 +40,8 @@ class _FollowedThread(Struct, eq=False):
     """One thread: how many looks its last growth covers; its present wait, its last one in which it
     was blocked, which may be the present one, and the one before that if it is not known yet what
     followed it; how many of its waits for something else than threads are over, and how many of
-    these with waits of threads of its process that work.
+    these with waits of threads of its process that work; whether it was seen to work since its last
+    wait.
     """
 
     process: int
@@ -52,6 +53,7 @@ class _FollowedThread(Struct, eq=False):
     earlier: ThreadWait | None = None
     ends: int = 0
     ended_with: int = 0
+    has_worked: bool = False
 
 
 class ThreadWaits:
@@ -234,7 +236,9 @@ class ThreadWaits:
         before = thread.last
         if before is not None:
             _note_end(before, thread, seen, change)
+        thread.has_worked = False
         if seen.blocked is None:
+            thread.has_worked = before is not None and wait.run_ns - before.run_ns >= MIN_WORK_NS
             return
         if seen.blocked.helpers == _WITH_WORK:
             wait.helpers_ns = self._helpers_cpu_ns(wait)
@@ -281,9 +285,11 @@ class ThreadWaits:
         self._end_present_wait(thread, change)
         last = thread.last
         if last is not None:
-            # One that dies as its process does may be seen to run before it has ended.
+            # One that dies as its process does may be seen to run before it has ended, but not to
+            # have worked.
             has_run = thread.run_ns > last.run_ns
-            last.was_cut = last.over is not None and (last.over >= self.number - 1 or not has_run)
+            if last.over is not None and not thread.has_worked:
+                last.was_cut = last.over >= self.number - 1 or not has_run
             last.after_ns = thread.run_ns - last.run_ns
             last.is_last = True
             _note_earlier_known(last, change)

@@ -242,14 +242,14 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     def may_have_ended(self, other: "ThreadWait") -> bool:
         """Whether the thread has run again before the wait of the other one was over; that of its
-        process ends all. One that waited until then since before the other one ran last is not what
-        that one waited for.
+        process ends all. One that waited until then, and not since a later look than the other one,
+        is not what that one waited for.
         """
         last = self.last_repeated_wait
         over = first_known(last.over_since, last.over)
         if over is None or other.end is None:
             return False
-        if last.was_cut and (other.was_cut or self.begun < other.begun):
+        if last.was_cut and (other.was_cut or self.begun <= other.begun):
             return False
         return over <= other.end
 

@@ -367,6 +367,22 @@ class TestHandingOn:
         assert shares(waiting, bystander) == {"sleep": 100.0}
         assert shares(waiting, ends(SLEEP, 6, begun=8), ends(NETWORK, 0.1, begun=2))["sleep"] > 98
 
+    @pytest.mark.parametrize("is_seen_to_work", [True, False])
+    def test_who_waits_for_its_threads_did_not_wait_for_one_that_its_end_killed(
+        self,
+        is_seen_to_work: bool,  # noqa: FBT001
+    ) -> None:
+        """The main thread works after the threads for whose end it waited; a daemon sleeps."""
+        run = LookedRun().look(Did(1, LOCK, run=0.09), Did(2, NETWORK, run=0.01), Did(3, SLEEP))
+        for _ in range(20):
+            run.look(Did(2, NETWORK, run=0.02))
+        after = ThreadTimeGrowth(seconds(0.02), 0, thread=1, process=1)
+        if is_seen_to_work:
+            run.look(Did(1, None, run=0.02), ended=(2,)).look(ended=(1, 3))
+        else:
+            run.look(growth=[after], ended=(2, 3))
+        assert run.parts["network"] > 90
+
     def test_a_wait_of_which_nobody_saw_the_end_is_woken_as_the_one_before(self) -> None:
         event = replace(TIMED_FUTEX, helpers="memory", helper_pids=frozenset((2,)))
         reads = Did(2, DISK, run=0.001, process=2)
