@@ -54,7 +54,7 @@ python-environments: $(VENV)/.dev
 	  $(MAKE) --no-print-directory VENV=$$environment PYTHON=$$python $$environment/.dev </dev/null || exit 1; done
 
 slow: $(VENV)/.dev ## The tests that take long by their nature: whole sweeps, simulated nights, years and families, all examples of properties, the demo, the forwarder's zip (needs pip's package index, Java and Maven)
-	$(BIN)/pytest -m 'slow or hypothesis' --hypothesis-profile same-examples --timeout 0 --numprocesses auto --maxprocesses 8 --dist loadfile tests/contract tests/integration tests/faults tests/simulation $$(grep -rlF -e mark.slow -e mark.diagonal -e 'from hypothesis import' --include='test_*.py' tests/unit)
+	$(BIN)/pytest -m '(slow or hypothesis) and not waits and not accuracy' --hypothesis-profile same-examples --timeout 0 --numprocesses auto --maxprocesses 8 --dist loadfile tests/contract tests/integration tests/faults tests/simulation $$(grep -rlF -e mark.slow -e mark.diagonal -e 'from hypothesis import' --include='test_*.py' tests/unit)
 	$(BIN)/pytest -m slow --timeout 0 tests/search --numprocesses 4 --dist loadscope
 
 fuzz: $(VENV)/.dev ## Search for inputs that break a parser, a reader or the forwarder (MINUTES=10 or SECONDS=…; SEED=… repeats a round)

@@ -65,7 +65,7 @@ def test_a_sweep(first: str, second: str, sweep: list[pytest.Item]) -> None:
 def test_make_slow_runs_the_rest() -> None:
     rules = (ROOT / "Makefile").read_text().split("\n\n")
     (slow,) = (rule for rule in rules if rule.startswith("slow:"))
-    assert "-m 'slow or " in slow
+    assert "-m '(slow or hypothesis) and not waits and not accuracy'" in slow
     assert "grep -rlF -e mark.slow -e mark.diagonal -e " in slow
     for folder in folders_of_make_test():
         assert folder in slow, "each may have a test with parameters"
