@@ -1,4 +1,6 @@
-"""When to look at something that may be periodic: spread over each step, never on a grid."""
+"""When to look at something that may be periodic: spread over each step, not on a grid."""
+
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -20,6 +22,19 @@ _STEPS_PER_PLACED = 4
 # If nothing has run in so many steps, readings of the processes alone say it. Of a step in which
 # something runs again, it is not known when: that is a 30th of such a time at most.
 _ASLEEP_STEPS = 30
+
+
+class Look(Protocol):
+    """What a look has found, beside the look before."""
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing ran in between."""
+
+    def is_same(self, step_ns: int) -> bool:
+        """Whether each thread was in the same wait, so that more looks in a step would say the
+        same.
+        """
 
 
 class LookTimes(Struct):
@@ -86,16 +101,14 @@ class LookTimes(Struct):
         *,
         is_enough: bool = False,
         can_peek: bool = True,
-        is_same: bool = False,
-        is_still: bool = False,
+        look: Look | None = None,
     ) -> None:
         """Go on after a look that has cost this CPU time.
 
         ``is_enough``: more than one look in a step would cost too much. ``can_peek``: a peek would
-        say something. ``is_same``: it has found each thread in the same wait as the look before;
-        ``is_still``: and that none ran in between.
+        say something. ``look`` None: it could not be taken.
         """
-        self._note_found(now_ns, is_same=is_same, is_still=is_still)
+        self._note_found(now_ns, look)
         self._cost_ns = _mean_ns(self._cost_ns, cost_ns)
         self._place = (self._place + _GOLDEN_RATIO) % 1
         self._index += 1
@@ -112,13 +125,12 @@ class LookTimes(Struct):
         """Whether there is a look together with the reading of the processes at this moment."""
         return self._has_lasted(self._same_since_ns, _SAME_STEPS, now_ns)
 
-    def note_with_reading(self, now_ns: int, *, is_same: bool, is_still: bool) -> None:
+    def note_with_reading(self, now_ns: int, look: Look | None) -> None:
         """Go on after a look that was taken with the reading: see :meth:`note_look`. In this step
         there is another one if it has found another wait, or its turn has come.
         """
-        self._note_found(now_ns, is_same=is_same, is_still=is_still)
         self._index = 0
-        if not is_same:
+        if not self._note_found(now_ns, look):
             self._count = self._affordable_count
             return
         self._has_peeks = False
@@ -127,9 +139,13 @@ class LookTimes(Struct):
         is_asleep = self._has_lasted(self._still_since_ns, _ASLEEP_STEPS, now_ns)
         self._step += is_asleep or self._step % _STEPS_PER_PLACED > 0
 
-    def _note_found(self, now_ns: int, *, is_same: bool, is_still: bool) -> None:
+    def _note_found(self, now_ns: int, look: Look | None) -> bool:
+        """Returns whether the look has found each thread in the same wait."""
+        is_same = look is not None and look.is_same(self._step_ns)
+        is_still = look is not None and look.is_still
         self._same_since_ns = first_known(self._same_since_ns, now_ns) if is_same else None
         self._still_since_ns = first_known(self._still_since_ns, now_ns) if is_still else None
+        return is_same
 
     def _has_lasted(self, since_ns: int | None, steps: int, now_ns: int) -> bool:
         return since_ns is not None and now_ns - since_ns >= steps * self._step_ns

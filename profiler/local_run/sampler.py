@@ -233,8 +233,7 @@ class RunSampler:
             used_ns - began_ns,
             is_enough=share > _MAX_SHARE_WITH_LOOKS,
             can_peek=details.threads.can_peek,
-            is_same=look is not None and look.is_same(self._interval_ns),
-            is_still=look is not None and look.is_still,
+            look=look,
         )
 
     @contextmanager
@@ -282,11 +281,7 @@ class RunSampler:
             details.looks.looked_with_others(now_ns, can_peek=details.threads.can_peek)
         elif is_tick and details.looks.is_with_reading(now_ns):
             look = self._read_threads(details, partial(details.threads.look_with_reading, now_ns))
-            details.looks.note_with_reading(
-                now_ns,
-                is_same=look is not None and look.is_same(self._interval_ns),
-                is_still=look is not None and look.is_still,
-            )
+            details.looks.note_with_reading(now_ns, look)
             if look is not None:
                 details.time.add_look(read_ns, look, self.samples.usage.series)
         self._add_ended_cpu(details, read_ns, processes)

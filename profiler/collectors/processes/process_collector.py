@@ -459,8 +459,7 @@ class ProcessCollector:
             now_ns,
             used_ns - began_ns,
             can_peek=threads.can_peek,
-            is_same=look is not None and look.is_same(self._interval_ns),
-            is_still=look is not None and look.is_still,
+            look=look,
         )
 
     def _follow_threads(
@@ -489,11 +488,7 @@ class ProcessCollector:
             look = threads.look(now_ns, is_fresh=True, is_required=is_complete)
         elif tracked.looks.is_with_reading(now_ns):
             look = threads.look_with_reading(now_ns)
-            tracked.looks.note_with_reading(
-                now_ns,
-                is_same=look is not None and look.is_same(self._interval_ns),
-                is_still=look is not None and look.is_still,
-            )
+            tracked.looks.note_with_reading(now_ns, look)
         if not threads.sees_calls:
             tracked.looks.looked_with_others(now_ns, can_peek=threads.can_peek)
         return ThreadReadings(look=look, read_ended_ns=threads.take_read_ended_ns())

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,17 @@ def test_looks_of_different_costs_keep_their_share_together(expensive: float) ->
     assert 0.0015 < spent / 200 <= 0.003
 
 
+class FoundBy(NamedTuple):
+    """What a look has found."""
+
+    same: bool
+    is_still: bool
+
+    def is_same(self, step_ns: int) -> bool:
+        assert step_ns == seconds(1)
+        return self.same
+
+
 def looks_of_steps(
     steps: int, *, is_same: Callable[[float], bool], is_still: Callable[[float], bool]
 ) -> list[list[float]]:
@@ -68,14 +80,13 @@ def looks_of_steps(
         now_ns = seconds(step) + 1000
         if looks.is_with_reading(now_ns):
             places[-1].append(0)
-            looks.note_with_reading(now_ns, is_same=is_same(step), is_still=is_still(step))
+            looks.note_with_reading(now_ns, FoundBy(is_same(step), is_still(step)))
         while looks.due_ns < seconds(step + 1):
             assert not looks.is_peek
             at = looks.due_ns / seconds(1)
             places[-1].append(at - step)
-            looks.note_look(
-                looks.due_ns, seconds(0.0001), is_same=is_same(at), is_still=is_still(at)
-            )
+            found = FoundBy(is_same(at), is_still(at))
+            looks.note_look(looks.due_ns, seconds(0.0001), look=found)
     return places
 
 

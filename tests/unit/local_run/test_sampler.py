@@ -582,7 +582,7 @@ def test_a_tick_has_the_look_when_nothing_has_run_for_long(
     details.threads.look_with_reading.return_value = ThreadsLook(sees_calls=True)
     details.looks = LookTimes(0, seconds(1), 0.003, 0.3)
     while details.looks.due_ns < seconds(at):
-        details.looks.note_look(details.looks.due_ns, 1, is_same=True, is_still=True)
+        details.looks.note_look(details.looks.due_ns, 1, look=ThreadsLook())
     sampler.command.read_sample.return_value = sample(START_NS + seconds(at), 0, 0)
     clock.monotonic_ns.return_value = seconds(at)
     sampler.read_everything(ReapedUsage(), is_tick=is_tick)
