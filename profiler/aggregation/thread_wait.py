@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import all_known, first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread
 
@@ -246,12 +246,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         is not what that one waited for.
         """
         last = self.last_repeated_wait
-        over = first_known(last.over_since, last.over)
-        if over is None or other.end is None:
+        ends = all_known(first_known(last.over_since, last.over), other.end)
+        if ends is None:
             return False
         if last.was_cut and (other.was_cut or self.begun <= other.begun):
             return False
-        return over <= other.end
+        return ends[0] <= ends[1]
 
     def may_have_woken(self, other: "ThreadWait") -> bool:
         """Whether the thread may have ended the wait of the other one when its own was over, or

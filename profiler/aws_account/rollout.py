@@ -514,13 +514,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         Those in other clusters than the request's count, because --update-schedules moves them,
         too. Of those of a monitor, it can leave some, which the family's notes name.
         """
-        are_movable = [
-            target in family_plan.movable
-            for family_plan in planned
-            for target in family_plan.living_targets
-        ]
-        moved = sum(are_movable)
-        pins = moved if self.part == "size" else len(are_movable)
+        pins = moved = 0
+        for family_plan in planned:
+            living = family_plan.living_targets
+            movable = [target for target in living if target in family_plan.movable]
+            moved += len(movable)
+            pins += len(movable if self.part == "size" else living)
         families = {family_plan.family for family_plan in of_all if family_plan.counts_targets}
         if not pins or self.request.update_schedules:
             return None

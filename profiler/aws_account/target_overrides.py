@@ -43,6 +43,7 @@ from profiler.task_definitions.size_changes import (
 
 # A variable of a transformer; Scheduler's own are inside texts.
 _VARIABLE = re.compile(r"<[\w.-]+>")
+_PART_OF_EVENT = "its input is a part of the event, which can override sizes"
 _UNREADABLE = "its input cannot be read, so it can override sizes"
 
 
@@ -164,8 +165,8 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     transformer = mapping_or_empty(started.get("InputTransformer"))
     if transformer:
         return _overrides_of_template(text_or_none(transformer.get("InputTemplate")) or "")
-    if started.get("InputPath") is not None and is_started_by_events(target):
-        return SizeOverrides(unknown="its input is a part of the event, which can override sizes")
+    if _is_given_part_of_event(target, started):
+        return SizeOverrides(unknown=_PART_OF_EVENT)
     # Without an input, the rule's event is the input: no event has overrides at its top.
     source = text_or_none(started.get("Input")) or "{}"
     return _overrides_of_text(source) if target.kind == "rule" else _overrides_of_template(source)
@@ -235,6 +236,10 @@ def submitted_tags(target: ScheduledTarget) -> SubmittedTags:
     )
 
 
+def _is_given_part_of_event(target: ScheduledTarget, started: Mapping[str, object]) -> bool:
+    return started.get("InputPath") is not None and is_started_by_events(target)
+
+
 def _submitted_input(target: ScheduledTarget) -> object:
     """What a target submits, with the names of SubmitJob. Raises _UnreadableError."""
     if target.request is not None:
@@ -244,8 +249,8 @@ def _submitted_input(target: ScheduledTarget) -> object:
     source = text_or_none(started.get("Input")) or "{}"
     if transformer:
         source = text_or_none(transformer.get("InputTemplate")) or ""
-    elif started.get("InputPath") is not None and is_started_by_events(target):
-        raise _UnreadableError("its input is a part of the event, which can override sizes")
+    elif _is_given_part_of_event(target, started):
+        raise _UnreadableError(_PART_OF_EVENT)
     try:
         read: Any = json.loads(within_levels(_without_variables(source)))
     except ValueError as error:

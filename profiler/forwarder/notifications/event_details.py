@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known, known_members
+from profiler.core.optional_math import all_known, known, known_members
 from profiler.core.text import as_sentence, words_if_known
 from profiler.core.timestamps import datetime_of_ms, format_datetime, parse_datetime
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
@@ -409,7 +409,8 @@ def _run_times_sentence(notice: EndedRun) -> str:
         )
         started_at, ended_at = task.started_at, notice.run.ended_at
         # ECS sees a task running a moment later, when one that fails at once is over.
-        is_seen_late = started_at is not None and ended_at is not None and ended_at < started_at
+        period = all_known(started_at, ended_at)
+        is_seen_late = period is not None and period[1] < period[0]
         moments = {"started at": None if is_seen_late else started_at, "ended at": ended_at}
     else:
         sentence = "The task did not run"
