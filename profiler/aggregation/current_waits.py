@@ -16,7 +16,7 @@ from profiler.readers.linux.wait_types import BlockedThread
 # those that wait for a lock, most wait for a task, and who works weighs for itself.
 _WITH_WORK = "children"
 # To ask again whether a lock is free takes less CPU time than this, and to hand out a task more.
-_MAX_ASKING_NS = NS_PER_MS // 20
+_MAX_ASKING_AGAIN_NS = NS_PER_MS // 20
 
 
 class ChangedWaits(Struct, frozen=True):
@@ -391,7 +391,7 @@ def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
         return False
     if blocked.wait.kind != "sleep" or not blocked.waits_for_any_thread:
         return False
-    if before.before_ns < MIN_WORK_NS or wait.run_ns - before.run_ns >= _MAX_ASKING_NS:
+    if before.before_ns < MIN_WORK_NS or wait.run_ns - before.run_ns >= _MAX_ASKING_AGAIN_NS:
         return False
     return _shows_same_wait(blocked, wait.blocked)
 

@@ -246,12 +246,13 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         is not what that one waited for.
         """
         last = self.last_repeated_wait
-        ends = all_known(first_known(last.over_since, last.over), other.end)
-        if ends is None:
+        both = all_known(first_known(last.over_since, last.over), other.end)
+        if both is None:
             return False
         if last.was_cut and (other.was_cut or self.begun <= other.begun):
             return False
-        return ends[0] <= ends[1]
+        over, other_end = both
+        return over <= other_end
 
     def may_have_woken(self, other: "ThreadWait") -> bool:
         """Whether the thread may have ended the wait of the other one when its own was over, or

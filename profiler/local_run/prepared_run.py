@@ -489,9 +489,8 @@ def prepare_run(
     own_cgroup = make_command_cgroup(cgroups, os.getpid(), run_id)
     shared_memory = None
     if not own_cgroup.counts_memory:
-        from profiler.readers.cgroup.shared_memory_growth import (
-            SharedMemory,  # only where it is needed
-        )
+        # Only where it is needed.
+        from profiler.readers.cgroup.shared_memory_growth import SharedMemory
 
         shared_memory = SharedMemory(cgroups)
 
