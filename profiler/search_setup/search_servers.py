@@ -11,6 +11,12 @@ import requests
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.json_fields import decoded_or_none
+from profiler.core.web_addresses import (
+    NO_PORT,
+    has_usable_port,
+    is_web_scheme,
+    meant_address,
+)
 from profiler.search_setup.cluster_requests import Method, ServerResponse
 
 _ANSWER_SECONDS = 30.0
@@ -81,14 +87,19 @@ def checked_address(url: str) -> str:
             "The address contains credentials: leave them out, and set ELASTICSEARCH_USER and "
             "ELASTICSEARCH_PASSWORD."
         )
+    meant = None if is_web_scheme(scheme) and separator else meant_address(url)
+    if meant is not None:
+        raise UsageError(f"{url} is not an address: write {meant}.")
     if not separator:
         raise UsageError(f"The address {url} has no scheme: add http:// or https:// before it.")
-    if scheme.lower() not in ("http", "https"):
+    if not is_web_scheme(scheme):
         raise UsageError(
             f"{url} is not an address of a web server: write it with http:// or https://."
         )
     if not rest.strip("/:"):
         raise UsageError(f"The address {url} has no host: write {scheme}://HOST.")
+    if not has_usable_port(url):
+        raise UsageError(f"{url}: {NO_PORT}")
     return url.rstrip("/")
 
 

@@ -31,6 +31,7 @@ from profiler.core.optional_math import first_known, known
 from profiler.core.redaction import without_credentials
 from profiler.core.text import did_you_mean, listed, similar_name
 from profiler.core.timestamps import LONG_AGO_NS, NEVER_NS, NS_PER_MS, NS_PER_SECOND
+from profiler.core.web_addresses import NO_PORT, has_usable_port, meant_address
 from profiler.record.batch_job import BatchJob
 from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.units import format_count
@@ -45,11 +46,14 @@ if TYPE_CHECKING:
     from profiler.runs.past_runs.search_runs import IndexedRuns
 
 
-_WEB_SCHEMES = ("https", "http")
 _KINDS = ("history", "logs", "insights")
 _JSON = (b"{", b"[")
 _DATABASE = b"SQLite format 3\0"
 _NO_HOST = re.compile(r"//(?:[/:?#]|\Z)")
+_LIST = re.compile(r"[,\s]")
+_LOG_GROUP_ARN = re.compile(
+    r"arn:aws[a-z-]*:logs:(?P<region>[a-z0-9-]+):\d+:log-group:(?P<name>[^:]+)(?::\*)?", re.ASCII
+)
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?", re.ASCII)
 
 
@@ -65,7 +69,10 @@ class SourceReference(NamedTuple):
 def parse_source(text: str) -> SourceReference:
     """Parse what ``--from`` takes. Raises UsageError for what is no source."""
     kind, colon, name = text.partition(":")
-    if not text or (colon and not name and kind in _KINDS):
+    is_kind_alone = kind in _KINDS and not name
+    if not colon:
+        is_kind_alone = is_kind_alone and kind != "history" and not os.path.lexists(text)
+    if not text or is_kind_alone:
         raise UsageError(
             f"--from {text!r} has no name: write history:FILE, logs:GLOB or insights:CLUSTER."
         )
@@ -73,16 +80,32 @@ def parse_source(text: str) -> SourceReference:
         case "http" | "https" if name.startswith("//"):
             if _NO_HOST.match(name):
                 raise UsageError(f"--from {text!r} names no host: write {kind}://HOST.")
+            if not has_usable_port(text):
+                raise UsageError(f"--from {without_credentials(text)!r}: {NO_PORT}")
             return SourceReference("search", text)
     match kind:
         case "logs" | "insights" if colon:
+            _check_no_log_group_arn(name)
+            if _LIST.search(name):
+                raise UsageError(f"--from {text!r} is one name: give --from for each of several.")
             return SourceReference(kind, name)
         case "history":
             return SourceReference("history", name)
     if not os.path.lexists(text):
+        _check_no_log_group_arn(text)
         _check_no_address(text)
         _check_no_kind(text)
     return SourceReference("file", text)
+
+
+def _check_no_log_group_arn(text: str) -> None:
+    """Raise UsageError for the ARN of a log group: the account and the Region are options."""
+    arn = _LOG_GROUP_ARN.fullmatch(text)
+    if arn:
+        raise UsageError(
+            f"--from takes a log group's name, and {text!r} is an ARN: write --from "
+            f"logs:{arn['name']} --region {arn['region']}."
+        )
 
 
 def _check_no_address(text: str) -> None:
@@ -92,12 +115,10 @@ def _check_no_address(text: str) -> None:
             "--from: the address contains credentials: leave them out, and set ELASTICSEARCH_USER "
             "and ELASTICSEARCH_PASSWORD."
         )
-    separators = ("://", ":/", "//")
-    separator = next((one for one in separators if one in text), "")
-    scheme, _, host = text.partition(separator or "://")
-    meant = similar_name(scheme.strip(":"), _WEB_SCHEMES) if separator else None
+    meant = meant_address(text)
     if meant is not None:
-        raise UsageError(f"--from {text!r} is not an address: write {meant}://{host.lstrip('/')}.")
+        raise UsageError(f"--from {text!r} is not an address: write {meant}.")
+    scheme = text.partition("://")[0]
     if "://" in text and scheme.lower() != "file":
         raise UsageError(
             f"--from {text!r}: {scheme.lower()}:// is not supported: copy the lines into a file, "

@@ -1,5 +1,6 @@
 """What commands say of a source or a family that is nearly right."""
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -121,6 +122,66 @@ def test_an_address_that_is_nearly_right_is_told_the_right_one(address: str, mea
     done = run_here({}, "history", "--from", address)
     assert done.returncode == 2
     assert done.stderr.endswith(f"is not an address: write {meant}.\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("setup", "stack", "--elasticsearch"),
+        ("kibana", "import", "--url"),
+        ("kibana", "import", "--elasticsearch"),
+    ],
+)
+def test_an_option_with_an_address_is_told_the_right_one_as_a_source_is(
+    words: tuple[str, ...],
+) -> None:
+    done = run_here({}, *words, "https:://search:9200")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "task-profiler: https:://search:9200 is not an address: write https://search:9200.\n"
+    )
+    assert run_here({}, *words, "search").stderr.endswith(
+        "has no scheme: add http:// or https:// before it.\n"
+    )
+
+
+@pytest.mark.parametrize("port", ["port", "99999", "9200a", "-1"])
+def test_an_address_with_what_is_no_port_is_a_mistake(port: str) -> None:
+    wrong = f"https://search:{port}/task"
+    for words in (("history", "--from"), ("setup", "stack", "--elasticsearch")):
+        done = run_here({}, *words, wrong)
+        assert done.returncode == 2
+        assert "what follows the host is no port: write a number" in done.stderr
+        assert "no port" not in run_here({}, *words, "http://[::1]:1/task").stderr
+    done = run_here({}, "history", "--from", f"https://me:hunter2@search:{port}")
+    assert done.returncode == 2
+    assert "hunter2" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["logs", "insights"])
+def test_a_kind_of_source_alone_needs_a_name(kind: str, file: Path) -> None:
+    done = run_here({}, "history", "--from", kind)
+    assert done.returncode == 2
+    assert f"--from {kind!r} has no name: write history:FILE, logs:GLOB" in done.stderr
+    with contextlib.chdir(file.parent):
+        file.rename(kind)
+        assert run_here({}, "history", "--from", kind).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["", "logs:"])
+@pytest.mark.parametrize("end", ["", ":*"])
+def test_the_arn_of_a_log_group_is_told_its_name_and_region(kind: str, end: str) -> None:
+    arn = f"arn:aws:logs:eu-west-1:123456789012:log-group:/ecs/jobs{end}"
+    done = run_here({}, "history", "--from", f"{kind}{arn}")
+    assert done.returncode == 2
+    assert done.stderr.endswith("is an ARN: write --from logs:/ecs/jobs --region eu-west-1.\n")
+
+
+@pytest.mark.parametrize("names", ["logs:/ecs/a,/ecs/b", "logs:/ecs/a /ecs/b", "insights:a,b"])
+def test_a_list_of_names_in_one_source_is_told_to_repeat_the_option(names: str) -> None:
+    done = run_here({}, "history", "--from", names)
+    assert done.returncode == 2
+    assert done.stderr.endswith("is one name: give --from for each of several.\n")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+"""What is wrong with an address that a person typed, and which one is meant."""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from profiler.core.text import similar_name
+
+WEB_SCHEMES: Final[Sequence[str]] = ("https", "http")
+NO_PORT: Final = "what follows the host is no port: write a number up to 65535, as in :9200."
+# Of an address whose scheme, or what follows it, is spelled wrong.
+_SEPARATORS = ("://", ":/", "//")
+
+
+def is_web_scheme(scheme: str) -> bool:
+    """Whether a web server's address begins with it, in any letters."""
+    return scheme.lower() in WEB_SCHEMES
+
+
+def meant_address(text: str) -> str | None:
+    """The address that is meant by ``https:://HOST``, ``htps://HOST`` and the like; None if none is
+    near.
+    """
+    separator = next((one for one in _SEPARATORS if one in text), "")
+    if not separator:
+        return None
+    scheme, _, rest = text.partition(separator)
+    meant = similar_name(scheme.strip(":"), WEB_SCHEMES)
+    return None if meant is None else f"{meant}://{rest.lstrip(':/')}"
+
+
+def has_usable_port(address: str) -> bool:
+    """Whether what follows the colon after the host, if anything does, is a port."""
+    try:
+        urlsplit(address).port  # noqa: B018  it raises
+    except ValueError:
+        return False
+    return True
