@@ -2,8 +2,10 @@
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import groupby
+from typing import ClassVar
 
 import click
 
@@ -81,6 +83,12 @@ _NO_MEMORY = TaskProfilerError(
 
 
 class _LazyGroup(WholeSentenceGroup):
+    groups: ClassVar[Mapping[str, Sequence[str]]] = {
+        "setup": ("batch-instances", "image", "proof", "redrive", "stack"),
+        "taskdef": ("add-monitor", "container", "remove-monitor", "resize"),
+        "kibana": ("import",),
+    }
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
 

@@ -7,10 +7,10 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -158,7 +158,12 @@ class Quantity(click.types.FloatParamType):
 
 
 class WholeSentenceGroup(click.Group):
-    """A group whose help lists each command with the whole first sentence of the command's help."""
+    """A group whose help lists each command with the whole first sentence of the command's help.
+
+    ``groups``: the commands of its groups, which are not imported for their names.
+    """
+
+    groups: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []
@@ -175,12 +180,39 @@ class WholeSentenceGroup(click.Group):
         """Find the command; for an unknown name, suggest a similar one."""
         if ctx.resilient_parsing or args[0] in self.list_commands(ctx) or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        from profiler.core.text import similar_name, words_if_known  # only for a wrong command
+        from profiler.core.text import words_if_known  # only for a wrong command
 
-        similar = similar_name(args[0], self.list_commands(ctx))
         path = " ".join(("task-profiler", *ctx.command_path.split()[1:]))
+        similar = self._meant_command(ctx, args[0])
         advice = words_if_known("did you mean {}?", similar) or f"{path} --help lists the commands."
         raise UsageError(f"Unknown command {args[0]!r}: {advice}")
+
+    def _meant_command(self, ctx: click.Context, name: str) -> str | None:
+        """The command that is meant by an unknown name: that of its first letters, if there is one,
+        or the most similar one, also of another group, as ``resize`` for ``taskdef resize``.
+        """
+        from profiler.core.text import similar_name
+
+        known = {one: one for one in self.list_commands(ctx)}
+        root = ctx.find_root().command
+        if isinstance(root, WholeSentenceGroup):
+            known = root.commands_of_groups() | known
+        beginning = {path for one, path in known.items() if one.startswith(name.lower())}
+        similar = similar_name(name, known)
+        if len(beginning) == 1:
+            return beginning.pop()
+        return None if similar is None else known[similar]
+
+    def commands_of_groups(self) -> dict[str, str]:
+        """The commands of this group's groups, as ``task-profiler taskdef resize``, by what a
+        person types for them: ``resize`` or ``taskdef-resize``.
+        """
+        found: dict[str, str] = {}
+        for name, commands in self.groups.items():
+            for command in commands:
+                path = f"task-profiler {name} {command}"
+                found |= dict.fromkeys((command, f"{name}-{command}"), path)
+        return found
 
 
 class CallStacksCommand(click.Command):

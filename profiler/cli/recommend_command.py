@@ -163,6 +163,8 @@ def recommend(
     FAMILY can be a shell pattern; the default is all families, without the reasons.
     Failed, stopped and killed runs are included.
     """
+    if not check:
+        _check_no_limits_of_check()
     if engine is not None:
         _check_format(jobs_by, as_lines=as_lines)
         jobs_by = "name"
@@ -192,6 +194,17 @@ def recommend(
     if check and _print_problems(advices, min_saving_percent, min_saving_usd):
         return 3
     return 1 if check and not read.completeness.is_whole else 0
+
+
+def _check_no_limits_of_check() -> None:
+    """Raise UsageError for a limit without --check: whoever gives one waits for its exit code."""
+    context = click.get_current_context()
+    for name, text in (
+        ("min_saving_percent", "--min-saving"),
+        ("min_saving_usd", "--min-saving-usd"),
+    ):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"{text} needs --check: without it, no saving changes the exit code.")
 
 
 def _check_format(jobs_by: JobsBy | None, *, as_lines: bool) -> None:

@@ -5,8 +5,16 @@ from difflib import get_close_matches
 
 import click
 
-# Labels are given to a run by `run`, tags to a task by ECS.
-_MIXED_UP = {"--tag": "--label", "--label": "--tag"}
+# What other programs or commands call an option. Labels are given to a run by `run`, tags to a
+# task by ECS.
+_OTHER_NAMES = {
+    "--tag": "--label",
+    "--label": "--tag",
+    "--limit": "--last",
+    "-n": "--last",
+}
+# What carries out a plan, which is printed without it.
+_CARRY_OUT = ("--register", "--yes")
 
 # An option of other commands.
 _FAMILY_OPTIONS = ("--family", "--families")
@@ -39,16 +47,39 @@ def _unknown_option_sentence(error: click.NoSuchOption, arguments: Iterable[str]
     if context is None:
         return None
     name = error.option_name
-    meant = _MIXED_UP.get(name)
-    if meant is not None and _has_option(context.command, meant):
+    meant = _meant_option(context.command, name, arguments)
+    if meant is not None:
         return f"No such option {name!r}. Did you mean {meant!r}?"
-    if name in _FAMILY_OPTIONS and context.command.name == _RUN:
-        return f"No such option {name!r}. Did you mean '--name'?"
     if name in _FAMILY_OPTIONS and _takes_families(context.command):
         return (
             f"No such option {name!r}: name the family without it, as in "
             f"{context.command_path} nightly-etl."
         )
+    carry_out = next((one for one in _CARRY_OUT if _has_option(context.command, one)), None)
+    if name == "--dry-run" and carry_out is not None:
+        return (
+            f"No such option {name!r}: leave it out, because without {carry_out} "
+            f"{context.command_path} only prints what it would do."
+        )
+    return _misplaced_option_sentence(context, name, arguments)
+
+
+def _meant_option(command: click.Command, name: str, arguments: Iterable[str]) -> str | None:
+    """The option of a command for which other programs, or other commands, have this name."""
+    meant = _OTHER_NAMES.get(name)
+    if name == "--format" and any(word.removeprefix("--format=") == "json" for word in arguments):
+        meant = "--json"
+    elif name in _FAMILY_OPTIONS and command.name == _RUN:
+        meant = "--name"
+    return meant if meant is not None and _has_option(command, meant) else None
+
+
+def _misplaced_option_sentence(
+    context: click.Context, name: str, arguments: Iterable[str]
+) -> str | None:
+    """The sentence about an option that a later word of the command line has, which is a command;
+    None if none has it.
+    """
     path = context.command_path.split()[1:]
     command = context.command
     for word in arguments:

@@ -80,8 +80,9 @@ def parse_source(text: str) -> SourceReference:
         case "http" | "https" if name.startswith("//"):
             if _NO_HOST.match(name):
                 raise UsageError(f"--from {text!r} names no host: write {kind}://HOST.")
-            if not has_usable_port(text):
-                raise UsageError(f"--from {without_credentials(text)!r}: {NO_PORT}")
+            has_credentials = without_credentials(text) != text  # which a later error is about
+            if not has_credentials and not has_usable_port(text):
+                raise UsageError(f"--from {text!r}: {NO_PORT}")
             return SourceReference("search", text)
     match kind:
         case "logs" | "insights" if colon:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from profiler.cli.app import COMMANDS, group
+from profiler.cli.options import WholeSentenceGroup
 from profiler.sizing.choose_size import SizePolicy
 from tests.cases import each_case
 from tests.command_line import run_here
@@ -50,6 +51,13 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
     )
 
 
+def test_the_program_knows_the_commands_of_its_groups() -> None:
+    """Else they are not proposed."""
+    assert isinstance(group, WholeSentenceGroup)
+    named = {(name, one) for name, commands in group.groups.items() for one in commands}
+    assert named == {words for words, _ in leaf_commands(group, ()) if len(words) == 2}
+
+
 @each_case(
     ("words", "sentence"),
     [
@@ -57,6 +65,26 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("recomend x", "did you mean recommend?"),
         ("setup stak", "Unknown command 'stak': did you mean stack?"),
         ("taskdef xyzzyx", "Unknown command 'xyzzyx': "),
+        ("resize", "Unknown command 'resize': did you mean task-profiler taskdef resize?"),
+        ("add-monitor etl", "did you mean task-profiler taskdef add-monitor?"),
+        ("setup-stak", "did you mean task-profiler setup stack?"),
+        ("setup resize", "did you mean task-profiler taskdef resize?"),
+        ("remove", "did you mean task-profiler taskdef remove-monitor?"),
+        ("rec", "Unknown command 'rec': did you mean recommend?"),
+        ("re", "Unknown command 're': task-profiler --help lists the commands."),
+        ("history --format json", "No such option '--format'. Did you mean '--json'?"),
+        ("history --format=json", "No such option '--format'. Did you mean '--json'?"),
+        ("report --limit 5", "No such option '--limit'. Did you mean '--last'?"),
+        ("history -n 5", "No such option '-n'. Did you mean '--last'?"),
+        ("show -n 5", "No such option '-n': see task-profiler show --help."),
+        (
+            "taskdef resize --dry-run",
+            "leave it out, because without --register task-profiler taskdef resize only prints",
+        ),
+        ("setup stack --dry-run", "without --yes task-profiler setup stack only prints"),
+        ("run --dry-run -- true", "No such option '--dry-run': see task-profiler run --help."),
+        ("recommend --min-saving 5", "--min-saving needs --check: without it, no saving"),
+        ("recommend --min-saving-usd 5 --json", "--min-saving-usd needs --check"),
         ("xyzzyx", "task-profiler --help lists the commands."),
         ("history --last 0", "0 is not in the range 1 to 1000000."),
         ("show --logs x", "'x' is not a valid whole number."),
@@ -238,6 +266,7 @@ def test_a_real_shell_completes_with_the_script(
 _HELP = """
 import contextlib, io, sys
 from profiler.cli.app import COMMANDS, group
+from profiler.cli.options import WholeSentenceGroup
 for line in sys.argv[1:]:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         group.main([*line.split(), "--help"])
