@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.text import first_names, listed
+from profiler.core.text import did_you_mean, first_names, listed
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import UNKNOWN_COST, Cost, Record, Report, without_large_parts
 from profiler.record.run_labels import label_values
@@ -115,7 +115,10 @@ class _FamilyRuns:
                 f"'{text}' has nothing after the @: write {self.name}, {self.name}@REVISION or "
                 f"{self.name}@LABEL=VALUE."
             )
-        # The containers, revisions and labels of the family's other runs, the newest first.
+        self.is_known = False  # whether there are runs of the family
+        # The containers of its runs that were asked for another one, and the revisions and labels
+        # of its other runs, the newest first.
+        self.other_containers: dict[str, None] = {}
         self.others: dict[str, None] = {}
         self.families: dict[RunKey, FamilyKey] = {}  # of the runs that were judged
         self.is_full = False
@@ -131,10 +134,11 @@ class _FamilyRuns:
         family = family_key(record)
         if self.is_full or family.name != self.name or key in self.families:
             return
+        self.is_known = True
         if record.cost != UNKNOWN_COST:
             self._costs[record.task_id] = record.cost
         if self._container not in (None, record.container.name):
-            self.others[f"container {record.container.name}"] = None
+            self.other_containers[str(record.container.name)] = None
             return
         suffixes = _selecting_suffixes(record)
         if self.suffix and self.suffix not in suffixes:
@@ -225,16 +229,25 @@ def _check_same_account_and_region(both: Sequence[_FamilyRuns]) -> None:
             )
 
 
+def _why_no_run_is_selected(family_runs: _FamilyRuns, place: str, container: str | None) -> str:
+    """Why none of the runs of a family is in the set, and what to write."""
+    name = family_runs.name
+    others = first_names([*family_runs.other_containers])
+    if others:
+        return f"No run of {name} in {place} is of container {container}: they are of {others}."
+    suffixes = [*family_runs.others]
+    meant = did_you_mean([family_runs.suffix], suffixes)
+    known = first_names(suffixes) or "neither revisions nor labels"
+    return f"No run of {name} in {place} is in {family_runs.text}: its runs have {known}.{meant}"
+
+
 def _set_of_ids(
     source: RunSource, family_runs: _FamilyRuns, selection: RunFilter, container: str | None
 ) -> RunSet:
     """The set of the runs whose ids, or the beginnings of them, are in the text."""
     text = family_runs.text
-    if family_runs.others:
-        others = first_names([*family_runs.others])
-        raise TaskProfilerError(
-            f"No run of {family_runs.name} in {source.place} is in {text}: its runs have {others}."
-        )
+    if family_runs.is_known:
+        raise TaskProfilerError(_why_no_run_is_selected(family_runs, source.place, container))
     reports: dict[RunKey, Report] = {}
     for run_id in map(str.strip, text.split(",")):
         if not run_id:

@@ -1,8 +1,9 @@
 """Finds the runs that a user names, and says what to do if there is none."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 
@@ -16,6 +17,7 @@ from profiler.core.ecs_terms import (
     family_of,
 )
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values
 from profiler.core.text import did_you_mean, first_names, listed
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.activity_model import NO_STACKS
@@ -27,6 +29,7 @@ from profiler.record.record_model import (
     Record,
     Report,
 )
+from profiler.record.run_labels import label_values
 from profiler.runs.past_runs.run_source import (
     ELSEWHERE,
     PastRun,
@@ -36,6 +39,15 @@ from profiler.runs.past_runs.run_source import (
     is_pattern,
 )
 
+_MOST_COMPARED_RUNS = 200
+# The values of a run that a condition names, by the condition.
+_NAMED_VALUES: Mapping[str, Callable[[Record], Iterable[str | None]]] = {
+    "clusters": lambda record: [record.cluster],
+    "accounts": lambda record: [record.account_id],
+    "regions": lambda record: [record.region],
+    "tags": lambda record: map("=".join, (record.tags or {}).items()),
+    "labels": lambda record: map("=".join, label_values(record).items()),
+}
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
 
@@ -152,7 +164,8 @@ def _id_that_begins(record: Record, name: str) -> str:
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
     similar = similar_families_sentence(selection, source.family_names)
-    return f"{_no_run_sentence(source, selection)}{similar}{_swapped_label_hint(source, selection)}"
+    meant = _swapped_label_hint(source, selection) or _similar_values_hint(source, selection)
+    return f"{_no_run_sentence(source, selection)}{similar}{meant}"
 
 
 def _swapped_label_hint(source: RunSource, selection: RunFilter) -> str:
@@ -165,6 +178,25 @@ def _swapped_label_hint(source: RunSource, selection: RunFilter) -> str:
     with suppress(TaskProfilerError):  # what was not found matters more
         if next(iter(source.runs(other)), None) is not None:
             return f" Did you mean {'--label' if selection.tags else '--tag'}?"
+    return ""
+
+
+def _similar_values_hint(source: RunSource, selection: RunFilter) -> str:
+    """A sentence, after a space, if runs that match but for one condition have a value that is
+    similar to its own; "" if none has, or it cannot be read.
+    """
+    for name, values_of in _NAMED_VALUES.items():
+        given = [
+            text if isinstance(text, str) else "=".join(text) for text in getattr(selection, name)
+        ]
+        known: set[str] = set()
+        with suppress(TaskProfilerError):  # what was not found matters more
+            others = source.runs(replace(selection, **{name: ()})) if given else ()
+            for run in islice(others, _MOST_COMPARED_RUNS):
+                known.update(known_values(values_of(run.record)))
+        meant = did_you_mean([value for value in given if value not in known], sorted(known))
+        if meant:
+            return meant
     return ""
 
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli import aws_names
+from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import SCHEMA_VERSION
 from tests.cases import each_case
 from tests.command_line import run_here
@@ -455,6 +456,40 @@ def test_labels_and_tags_are_not_mixed_up(
     assert done.stderr.endswith(f"use fewer filters. Did you mean {meant}?\n")
     wrong = run_here({}, "history", "--from", str(made), option[0], "a=b")
     assert wrong.stderr.endswith("use fewer filters.\n")
+
+
+@each_case(
+    ("option", "value", "meant"),
+    [
+        ("--cluster", "jbos", "jobs"),
+        ("--account", "11112222333", "111122223333"),
+        ("--task-region", "eu-wset-1", "eu-west-1"),
+        ("--tag", "team=elt", "team=etl"),
+        ("--label", "user=rott", "user=root"),
+        ("--label", "batch.queue=sopt", "batch.queue=spot"),
+        ("--cluster", "production", ""),
+        ("--tag", "cost=a", ""),
+    ],
+)
+def test_a_filter_that_is_nearly_right_is_told_the_right_one(
+    option: str, value: str, meant: str, tmp_path: Path
+) -> None:
+    made = tmp_path / "runs.jsonl"
+    batch = BatchJob(queue="spot", job_id="0f8fad5b-d9cb-469f-a165-70867728950e")
+    named = report(
+        cluster="jobs",
+        account_id="111122223333",
+        region="eu-west-1",
+        tags={"team": "etl"},
+        labels={"user": "root"},
+        batch=batch,
+    )
+    made.write_bytes(lines([named, report(1)]))
+    done = run_here({}, "history", "--from", str(made), option, value)
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"use fewer filters.{f' Did you mean {meant}?' if meant else ''}\n")
+    both = run_here({}, "history", "--from", str(made), option, value, "--status", "failure")
+    assert both.stderr.endswith("use fewer filters.\n"), "no run is left by the other filter"
 
 
 @pytest.mark.parametrize("name", ["task_profiler_tags", "TASK_PROFILER_TAG"])

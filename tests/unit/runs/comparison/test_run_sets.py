@@ -326,7 +326,7 @@ def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
     for text in ("nightly", "nightly@1"):
         with pytest.raises(
             TaskProfilerError,
-            match=rf"is in {text}: its runs have container load, container export\.",
+            match=r"No run of nightly in the list is of container x: they are of load, export\.$",
         ):
             read(text, "weekly", *runs, *WEEKLY, container="x")
     (a, b), _ = read("nightly", "t9", *runs, container="load")
@@ -363,6 +363,24 @@ def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(suffix: 
         f"No run of nightly in the list is in nightly@{suffix}: its runs have 26, branch=pr, 25, "
         "branch=main."
     )
+
+
+def test_a_revision_or_label_that_is_nearly_right_is_proposed() -> None:
+    runs = [report(0, revision="25", labels={"branch": "main"}), report(1)]
+    with pytest.raises(TaskProfilerError, match=r"branch=main\. Did you mean branch=main\?$"):
+        read("nightly@branch=mian", "weekly", *runs, *WEEKLY)
+    with pytest.raises(TaskProfilerError) as failure:
+        read("nightly@25", "weekly", report(1), *WEEKLY)
+    assert str(failure.value) == (
+        "No run of nightly in the list is in nightly@25: its runs have neither revisions nor "
+        "labels."
+    )
+
+
+def test_ids_beside_a_family_that_has_runs_are_ids() -> None:
+    """The name of a family is the beginning of its runs' ids here."""
+    (a, b), _ = read("nightly-0", "nightly-1", *runs_of("nightly"))
+    assert (ids(a), ids(b)) == (["nightly-0"], ["nightly-1"])
 
 
 def test_the_metrics_are_those_of_the_record() -> None:
