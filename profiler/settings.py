@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
-from profiler.core.text import split_names
+from profiler.core.text import similar_name, split_names
 from profiler.record.batch_job import NO_JOB, BatchJob, job_of_variables
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ DEFAULT_EMF_METRICS = (
     "failed",
 )
 _PREFIX = "TASK_PROFILER_"
+SCOPE_VARIABLE = f"{_PREFIX}SCOPE"
+# A variable that is less like a setting is not taken for one.
+_MISSPELLED_RATIO = 0.8
+# Variables of the commands, of which no monitor knows.
+_OTHER_VARIABLES = ("FROM", "HISTORY")
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
 
@@ -315,6 +320,7 @@ class SettingsReader(Struct):
         values |= self._values(name for name in _BY_NAME if name not in others)
         if values["scope"] == "instance":
             self._adapt_to_instance(values)
+        self._name_what_has_no_effect(values)
         values["emf_metrics"] = self._known_metrics(values["emf_metrics"])
         task = TaskSettings(**{name: values.pop(name) for name in TaskSettings.__struct_fields__})
         return MonitorSettings(
@@ -326,15 +332,28 @@ class SettingsReader(Struct):
         )
 
     def _adapt_to_instance(self, values: dict[str, Any]) -> None:
-        """Use the defaults of an instance's monitor, and name what has no effect there."""
+        """Use the defaults of an instance's monitor."""
         values["batch_job"] = NO_JOB  # the instance runs those of many jobs
         for setting in SETTINGS:
             if setting.instance_default is not None and not self._text(setting):
                 values[setting.name] = setting.instance_default
-            if setting.scope == "task" and values[setting.name] != setting.default:
+
+    def _name_what_has_no_effect(self, values: Mapping[str, Any]) -> None:
+        """Name the settings of the other scope, and those whose names are nearly right."""
+        scope = values["scope"]
+        for setting in SETTINGS:
+            is_of_other_scope = setting.scope not in ("both", scope)
+            if is_of_other_scope and values[setting.name] != setting.default:
                 self.problems.append(
-                    f"{setting.variable} has no effect with {_PREFIX}SCOPE=instance"
+                    f"{setting.variable} has no effect with {SCOPE_VARIABLE}={scope}"
                 )
+        for variable in self._environment:
+            name = variable.removeprefix(_PREFIX)
+            if name == variable or variable in SETTING_NAMES or name in _OTHER_VARIABLES:
+                continue
+            meant = _meant_setting(name)
+            if meant is not None:
+                self.problems.append(f"{variable} is no setting, but {_PREFIX}{meant} is one")
 
     def _known_metrics(self, chosen: tuple[str, ...]) -> tuple[str, ...]:
         if not chosen or chosen == DEFAULT_EMF_METRICS:
@@ -352,13 +371,24 @@ class SettingsReader(Struct):
         return chosen
 
 
+def _meant_setting(name: str) -> str | None:
+    """The setting whose first word, or nearly whose name, a variable has; None if it may be another
+    program's.
+    """
+    known = [setting.name.upper() for setting in SETTINGS]
+    longer = [one for one in known if one.startswith(f"{name.upper()}_")]
+    if len(longer) == 1:
+        return longer[0]
+    return similar_name(name, known, least_ratio=_MISSPELLED_RATIO)
+
+
 def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
     """The settings of the monitor.
 
     Raises UsageError outside of ECS, where there is nothing to monitor.
     """
     endpoint = endpoint_address(environment)
-    if environment.get(f"{_PREFIX}SCOPE", "").strip().lower() == "instance":
+    if environment.get(SCOPE_VARIABLE, "").strip().lower() == "instance":
         endpoint = endpoint or ("", 4)
     if endpoint is None:
         raise UsageError(

@@ -61,7 +61,7 @@ from profiler.core.version import __version__
 from profiler.record.model_base import JsonLine
 from profiler.record.units import format_count
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
-from profiler.settings import SETTING_NAMES, read_settings
+from profiler.settings import SCOPE_VARIABLE, SETTING_NAMES, Scope, read_settings
 from profiler.task_definitions.container_snippets import (
     DEFAULT_CONTAINER,
     ContainerFormat,
@@ -386,8 +386,12 @@ def container(*, output_format: ContainerFormat, request: ContainerRequest) -> N
     say(container_text(complete, output_format), end="")
 
 
-def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
-    """The variables by their names. Raises UsageError for a mistake in a name or a value."""
+def parse_settings(texts: tuple[str, ...], scope: Scope = "task") -> dict[str, str]:
+    """The variables by their names.
+
+    Raises UsageError for a mistake in a name or a value, and for one without an effect in the
+    monitor's scope.
+    """
     settings: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
@@ -409,10 +413,10 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
                 f"--setting {name}: the monitor has no such setting{meant}: check its name in "
                 "docs/monitor.md."
             )
-        problems = read_settings({**_ENDPOINT, name: value}).problems
-        if problems:
-            raise UsageError(f"--setting {problems[0]}: correct the value.")
         settings[name] = value
+    problems = read_settings({**_ENDPOINT, SCOPE_VARIABLE: scope, **settings}).problems
+    if problems:
+        raise UsageError(f"--setting {problems[0]}: correct it, or leave it out.")
     return settings
 
 

@@ -180,14 +180,14 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def similar_name(name: str, known: Iterable[str]) -> str | None:
+def similar_name(name: str, known: Iterable[str], least_ratio: float = 0.6) -> str | None:
     """The known name that is most similar to a name, in letters of any case; None if none is
-    similar.
+    similar, by the ratio of ``difflib``.
     """
     from difflib import get_close_matches  # only after an error
 
     names = {one.lower(): one for one in known}
-    similar = get_close_matches(name.lower(), list(names), n=1)
+    similar = get_close_matches(name.lower(), list(names), n=1, cutoff=least_ratio)
     return names[similar[0]] if similar else None
 
 

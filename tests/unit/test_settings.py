@@ -58,6 +58,39 @@ def test_the_monitor_of_an_instance_needs_no_task() -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "value"), [("FAMILIES", "etl"), ("PROCESSES", "on")])
+def test_a_setting_of_the_instances_monitor_is_named_in_a_task(name: str, value: str) -> None:
+    environment = {**V4, f"TASK_PROFILER_{name}": value}
+    (problem,) = read_settings(environment).problems
+    assert problem == f"TASK_PROFILER_{name} has no effect with TASK_PROFILER_SCOPE=task"
+    assert read_settings({**environment, "TASK_PROFILER_SCOPE": "instance"}).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("INTERVAL", "INTERVAL_SECONDS"),
+        ("TAG", "TAGS"),
+        ("GPUS", "GPU"),
+        ("STOP_SECOND", "STOP_SECONDS"),
+        ("price_hour", "PRICE_HOUR"),
+    ],
+)
+def test_a_variable_that_is_nearly_a_setting_is_named(name: str, meant: str) -> None:
+    """As a mistake in a task definition, of which nothing else would tell."""
+    settings = read_settings({**V4, f"TASK_PROFILER_{name}": "5"})
+    assert settings.problems == (
+        f"TASK_PROFILER_{name} is no setting, but TASK_PROFILER_{meant} is one",
+    )
+    assert settings.interval_seconds == 1
+
+
+def test_a_variable_of_others_is_not_named() -> None:
+    others = ("FROM", "HISTORY", "VERSION", "TEAM", "COMMAND")
+    environment = {**V4, **{f"TASK_PROFILER_{name}": "x" for name in others}, "PROFILER_TAG": "x"}
+    assert read_settings(environment).problems == ()
+
+
 def test_a_checkpoint_period_that_is_set_counts_for_an_instance() -> None:
     names = {"TASK_PROFILER_SCOPE": "instance", "TASK_PROFILER_CHECKPOINT_SECONDS": "60"}
     assert read_settings(names).task.checkpoint_seconds == 60

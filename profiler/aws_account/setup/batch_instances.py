@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from profiler.aws_account.ecr_images import EcrImage, ecr_image
 from profiler.core.errors import UsageError
+from profiler.settings import SCOPE_VARIABLE
 
 CONTAINER = "task-profiler-monitor"
 # Of an instance's user data, to which AWS Batch adds its own part.
@@ -24,7 +25,7 @@ _UNIT = f"/etc/systemd/system/{CONTAINER}.service"
 _END_OF_START = "END_OF_START"
 _END_OF_UNIT = "END_OF_UNIT"
 _PRINTABLE = re.compile(r"[ -~]*", re.ASCII)
-_SCOPE = {"TASK_PROFILER_SCOPE": "instance"}
+_SCOPE = {SCOPE_VARIABLE: "instance"}
 _GPU_VARIABLES = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=utility")
 _STOP_SECONDS = 120
 _OPTIONS = (

@@ -13,8 +13,9 @@ from profiler.core.commands_to_copy import command_line
 from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
+from profiler.settings import SCOPE_VARIABLE
 
-_OWN_SETTINGS = ("TASK_PROFILER_SCOPE", "AWS_REGION")
+_OWN_SETTINGS = (SCOPE_VARIABLE, "AWS_REGION")
 _NEXT = (
     "Nothing was changed. Give a launch template this user data (the API wants it in base64), or "
     "add its part to the user data that the template has, and name the template in the compute "
@@ -55,7 +56,7 @@ def batch_instances(
     from profiler.aws_account.setup.batch_instances import InstanceUserData, role_policy
     from profiler.aws_account.setup.monitor_image import ImageRepository
 
-    variables = parse_settings(settings)
+    variables = parse_settings(settings, "instance")
     own = [name for name in _OWN_SETTINGS if name in variables]
     if own:
         raise UsageError(f"--setting cannot set {own[0]}, which the user data sets: leave it out.")

@@ -501,6 +501,37 @@ def test_a_setting_that_is_nearly_right_is_refused(name: str) -> None:
     assert "the monitor has no such setting, but TASK_PROFILER_TAGS: check" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "taskdef add-monitor etl.json --setting TASK_PROFILER_PROCESSES=on",
+            "TASK_PROFILER_PROCESSES has no effect with TASK_PROFILER_SCOPE=task: correct it, or",
+        ),
+        (
+            "setup batch-instances --setting TASK_PROFILER_PROMETHEUS_PORT=9100",
+            "TASK_PROFILER_PROMETHEUS_PORT has no effect with TASK_PROFILER_SCOPE=instance: correct",
+        ),
+        (
+            "taskdef add-monitor etl.json --setting TASK_PROFILER_TAGS=yes",
+            "TASK_PROFILER_TAGS='yes' is not true or false: correct it, or leave it out.",
+        ),
+    ],
+)
+def test_a_setting_without_an_effect_is_refused(words: str, said: str) -> None:
+    done = run_here({}, *words.split())
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "setting", ["TASK_PROFILER_PROCESSES=on", "TASK_PROFILER_FAMILIES=etl-*", "TEAM=etl"]
+)
+def test_a_setting_of_the_instances_monitor_is_accepted_for_it(setting: str) -> None:
+    done = run_here({}, "setup", "batch-instances", "--image", "i:1", "--setting", setting)
+    assert "--setting" not in done.stderr
+
+
 @pytest.mark.parametrize("tag", ["a b", "-1", "x" * 129, "1/2", "1:2"])
 def test_a_tag_that_docker_refuses_is_refused_before_the_build(tag: str) -> None:
     done = run_here({}, "setup", "image", f"--tag={tag}")
