@@ -12,9 +12,10 @@ from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_decision import decide_on_resize
 from profiler.sizing.resize_limits import ResizeDecision, ResizePolicy
-from profiler.sizing.run_facts import RunFacts, run_facts_of
+from profiler.sizing.run_facts import RunFacts
 from profiler.sizing.sized_revision import FamilyCircumstances, SizedRevision
 from profiler.sizing.window_advice import WindowAdvice
+from tests.runs import reported_facts
 
 NOWHERE = FamilyCircumstances()
 
@@ -29,7 +30,7 @@ def window_of(
 ) -> FamilyWindow:
     """The closed window of confirmed runs, an hour after the newest one's start."""
     return window_of_runs(
-        map(run_facts_of, reports),
+        map(reported_facts, reports),
         days=days,
         min_runs=min_runs,
         now_ns=now_ns,

@@ -14,6 +14,7 @@ from profiler.record.run_summary import Story, story_of
 from profiler.record.stop_causes import outcome_of
 from profiler.runs.history.run_database import HistoryStore
 from profiler.sizing.evidence import LAST_RUNS, Evidence, FamilyRunCollector
+from profiler.sizing.run_facts import RunFacts, run_facts_of
 from tests.fakes import START_NS, FakeClock
 
 DAY_SECONDS = 86_400
@@ -112,13 +113,23 @@ def history_of(path: Path, *reports: model.Report) -> HistoryStore:
     return store
 
 
+def reported_facts(report: model.Report, *, is_confirmed: bool = True) -> RunFacts:
+    """The facts of a run of which there is a report alone."""
+    return run_facts_of(report, outcome_of(report.record), is_confirmed=is_confirmed)
+
+
+def add_reports(families: FamilyRunCollector, reports: Iterable[model.Report]) -> None:
+    """Add runs of which there are reports alone."""
+    for one in reports:
+        families.add_run(one, outcome_of(one.record))
+
+
 def evidence_of(
     reports: Iterable[model.Report], *, last: int = LAST_RUNS, on_fargate: str | None = None
 ) -> Evidence:
     """The evidence of the only family of these reports."""
     families = FamilyRunCollector(last, on_fargate)
-    for one in reports:
-        families.add_run(one)
+    add_reports(families, reports)
     (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     return evidence

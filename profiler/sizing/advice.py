@@ -22,6 +22,7 @@ from profiler.record.record_model import (
     Report,
     possible_record,
 )
+from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
     APPROXIMATELY,
     format_count,
@@ -160,7 +161,8 @@ def with_recommendation(
     possible = possible_record(record)
     prices = price_overrides or PriceOverrides()
     advice = NO_RECOMMENDATION
-    run = run_facts_of(Report(time=time, type="task.report", record=possible))
+    report = Report(time=time, type="task.report", record=possible)
+    run = run_facts_of(report, outcome_of(possible))
     evidence = evidence_of_runs(run.family, [run])
     if evidence is not None:
         advised = advise_on_size(evidence, SizePolicy(), prices)

@@ -308,15 +308,11 @@ class FamilyRunCollector:
         # All, and those on Fargate.
         self._dropped: dict[RunsOf, tuple[ReadTaskCounts, ReadTaskCounts]] = {}
 
-    def add_run(
-        self, report: Report, *, is_confirmed: bool = True, outcome: Outcome | None = None
-    ) -> None:
-        """Add the run of a final report to its family; a repeated line of the same run is
-        ignored.
-
-        ``outcome``: see :func:`run_facts_of`.
+    def add_run(self, report: Report, outcome: Outcome, *, is_confirmed: bool = True) -> None:
+        """Add the run of a final report, which ended so, to its family; a repeated line of the
+        same run is ignored.
         """
-        run = run_facts_of(report, self._on_fargate, is_confirmed=is_confirmed, outcome=outcome)
+        run = run_facts_of(report, outcome, self._on_fargate, is_confirmed=is_confirmed)
         kind = self._kinds.kind_of_run(report.record)
         if isinstance(kind, JobKind):
             self._asked.add_job_run(kind, report.record)

@@ -24,7 +24,6 @@ from profiler.record.record_model import (
     without_large_parts,
 )
 from profiler.record.run_outcome import Outcome
-from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import (
     may_have_lost_a_child,
     memory_with_files_mb,
@@ -82,14 +81,13 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
 def run_facts_of(
     report: Report,
+    outcome: Outcome,
     on_fargate: str | None = None,
     *,
     is_confirmed: bool = True,
-    outcome: Outcome | None = None,
 ) -> RunFacts:
-    """The facts of a final report; with a Region, as if its run had been on Fargate there.
-
-    ``outcome``: with the event's word; None: by the report alone.
+    """The facts of the final report of a run that ended so; with a Region, as if it had been on
+    Fargate there.
     """
     given = report.record
     record = without_large_parts(record_on_fargate(given, on_fargate) if on_fargate else given)
@@ -106,7 +104,7 @@ def run_facts_of(
         needed_vcpu=needed_vcpu(record) if is_measured else None,
         slowdown=_slowdown_by_vcpu(record.metrics) if is_measured else None,
         is_moved=record.launch_type != given.launch_type,
-        outcome=outcome or outcome_of(given),
+        outcome=outcome,
         is_confirmed=is_confirmed,
     )
 

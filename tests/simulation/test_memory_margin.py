@@ -18,8 +18,8 @@ from profiler.record.record_model import Sampling
 from profiler.sizing.choose_size import SizePolicy, recommend_size
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import RunFacts, run_facts_of
-from tests.runs import report
+from profiler.sizing.run_facts import RunFacts
+from tests.runs import report, reported_facts
 from tests.values import present
 
 SEED: Final = 20261126
@@ -120,7 +120,7 @@ def replay(kind: Kind, name: str, policies: Sequence[SizePolicy]) -> list[Judged
 
 def run_of(number: int, need_mb: float, measured: Mapping[str, Any]) -> RunFacts:
     """A run whose task has no size, so that none is kept."""
-    return run_facts_of(report(number, peak_mb=need_mb, size=None, launch_type="EC2", **measured))
+    return reported_facts(report(number, peak_mb=need_mb, size=None, launch_type="EC2", **measured))
 
 
 def evidence_of(runs: list[RunFacts]) -> Evidence:

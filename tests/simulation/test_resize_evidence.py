@@ -17,7 +17,7 @@ from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.resize_limits import ResizeDecision
-from profiler.sizing.run_facts import RunFacts, run_facts_of
+from profiler.sizing.run_facts import RunFacts
 from profiler.sizing.sized_revision import (
     FamilyCircumstances,
     SizeBefore,
@@ -26,7 +26,7 @@ from profiler.sizing.sized_revision import (
 )
 from tests.fakes import START_NS
 from tests.family_windows import decision_on
-from tests.runs import report
+from tests.runs import report, reported_facts
 
 WEEKS_BEFORE, WEEKS = 4, 8
 WEEK_NS = 7 * NS_PER_DAY
@@ -140,7 +140,7 @@ class Family(Struct):
             started_at=format_ms(run.began_ns),
             **ending,
         )
-        self.facts.append(run_facts_of(made, is_confirmed=run.is_confirmed))
+        self.facts.append(reported_facts(made, is_confirmed=run.is_confirmed))
 
     def circumstances(self) -> FamilyCircumstances:
         if self.kind in ("quarter hour", "tight"):

@@ -393,7 +393,7 @@ def test_only_a_proven_kill_is_started_again(end: RunEnd) -> None:
 def test_resize_counts_it(end: RunEnd) -> None:
     run = past(end)
     report = present(final_report(run))
-    counted = outcome_counted_as(run_facts_of(report, outcome=run.outcome))
+    counted = outcome_counted_as(run_facts_of(report, run.outcome))
     expected = {"success": "success", "failure": "failed", "stopped": "stopped"}
     if end.cause == "oom":
         assert counted == "killed"

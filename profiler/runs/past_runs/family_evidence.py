@@ -153,7 +153,7 @@ def _add_to_window(
     if report is None or not _has_started(run, report):
         return
     is_confirmed = run.is_confirmed and word == "agrees"
-    facts = run_facts_of(report, is_confirmed=is_confirmed, outcome=run.outcome)
+    facts = run_facts_of(report, run.outcome, is_confirmed=is_confirmed)
     window = windows.get(facts.family)
     if window is None:
         window = jobs.new_window(facts.family, span)
@@ -238,7 +238,7 @@ def _add_ended_run(families: FamilyRunCollector, run: PastRun) -> bool:
     """
     report = final_report(run)
     if report is not None and _has_started(run, report):
-        families.add_run(report, is_confirmed=run.is_confirmed, outcome=run.outcome)
+        families.add_run(report, run.outcome, is_confirmed=run.is_confirmed)
     return report is not None
 
 

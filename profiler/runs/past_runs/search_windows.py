@@ -255,7 +255,7 @@ class IndexedWindows:
             run = self._runs.run_of_hit(hit)
             if self._jobs.indexed_run_under_read_name(run) is None:
                 continue
-            facts = run_facts_of(run.report, is_confirmed=run.is_confirmed, outcome=run.outcome)
+            facts = run_facts_of(run.report, run.outcome, is_confirmed=run.is_confirmed)
             window.add_counted_run(facts, is_sampled=is_sampled)
 
     def _uncountable_runs(self) -> Iterator[PastRun]:

@@ -5,13 +5,12 @@ from profiler.record.record_model import AverageAndMaximum, Metrics, TaskSize
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.memory_margin import MemoryMargin
 from profiler.sizing.run_counts import RunCounts
-from profiler.sizing.run_facts import run_facts_of
 from profiler.task_definitions.containers import read_containers
 from tests.fakes import START_NS
-from tests.runs import report
+from tests.runs import report, reported_facts
 
 SIZE = TaskSize(vcpu=1, memory_mb=2048)
-RUN = run_facts_of(report(others={"proxy": Metrics(max_memory_used_mb=300)}))
+RUN = reported_facts(report(others={"proxy": Metrics(max_memory_used_mb=300)}))
 SPAN = WindowSpan(now_ns=START_NS)
 # Of a family whose largest need is known, and lies 5 % above its median.
 OWN = MemoryMargin(percent=5, why="the largest of 40 runs lies 5 % above their median")
@@ -33,9 +32,9 @@ def test_mapped_files_hold_a_containers_limit_back() -> None:
     """They are no need: a limit is not raised for them."""
     files = AverageAndMaximum(avg=500, max=1000)
     window = FamilyWindow(SPAN)
-    window.add_run(run_facts_of(report(metrics={"memory_mapped_file_mb": files})))
+    window.add_run(reported_facts(report(metrics={"memory_mapped_file_mb": files})))
     window.add_run(
-        run_facts_of(
+        reported_facts(
             report(1, metrics={"memory_usage_peak_mb": 900, "memory_mapped_file_mb": files})
         )
     )
@@ -56,7 +55,7 @@ def test_above_a_limit_at_which_a_run_was_killed_the_need_is_not_known() -> None
     killed = report(
         likely_out_of_memory=True, status="failure", metrics={"memory_size_mb": 500}, peak_mb=499
     )
-    window.add_run(run_facts_of(killed))
+    window.add_run(reported_facts(killed))
     assert needs_mb(window) == {"batch": 600}
     assert needs_mb(window, ASKED) == {"batch": 525}
 

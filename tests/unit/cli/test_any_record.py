@@ -50,7 +50,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     assert page_lines(run, view, report.record.series, other, sizes)
     assert len(run_table_lines([run], 80)) >= 2
     families = FamilyRunCollector()
-    families.add_run(report)
+    families.add_run(report, run.outcome)
     for evidence in families.evidence_by_row().values():
         if evidence is not None:
             msgspec.json.encode(

@@ -5,9 +5,8 @@ from msgspec.structs import replace
 from profiler.cli.terminal.next_step import next_step
 from profiler.record.container_engine_clients import container_client, container_client_text
 from profiler.record.record_model import Process, Record, Report
-from profiler.sizing.run_facts import run_facts_of
 from tests.cases import each_case
-from tests.runs import report, reported_story
+from tests.runs import report, reported_facts, reported_story
 
 _REPORT: Report = report(peak_mb=5.4, p95=0.01)
 
@@ -37,7 +36,7 @@ def test_a_client_is_known_by_its_process(names: tuple[str, ...], client: str) -
 
 def test_its_run_has_no_needs_and_says_why() -> None:
     record = _with_processes("docker")
-    facts = run_facts_of(replace(_REPORT, record=record))
+    facts = reported_facts(replace(_REPORT, record=record))
     assert not facts.is_measured
     assert (facts.needed_memory_mb, facts.memory_with_files_mb) == (None, None)
     assert (facts.needed_vcpu, facts.slowdown) == (None, None)
@@ -48,6 +47,6 @@ def test_its_run_has_no_needs_and_says_why() -> None:
 
 def test_another_run_has_its_needs() -> None:
     record = _with_processes("podman", "python3 train.py")
-    facts = run_facts_of(replace(_REPORT, record=record))
+    facts = reported_facts(replace(_REPORT, record=record))
     assert (facts.needed_memory_mb, facts.needed_vcpu) == (5.4, 0.01)
     assert container_client_text(record) == ""

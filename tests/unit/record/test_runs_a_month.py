@@ -14,7 +14,7 @@ from profiler.record.record_model import Report
 from profiler.sizing.evidence import Evidence, FamilyRunCollector
 from tests.cases import each_case
 from tests.fakes import START_NS
-from tests.runs import evidence_of, report
+from tests.runs import add_reports, evidence_of, report
 from tests.sized_runs import advice
 
 HOUR = 1.0
@@ -117,8 +117,7 @@ def test_all_runs_that_were_read_measure_a_month_where_the_last_ones_do_not() ->
     """Every 15 minutes: 50 runs are half a day, 600 are six."""
     families = FamilyRunCollector(50)
     for number in range(600):
-        families.add_run(run_after(0.25 * number, number))
-        families.add_run(run_after(0.25 * number, number))
+        add_reports(families, [run_after(0.25 * number, number)] * 2)
     (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     assert evidence.outcomes.runs == 50

@@ -53,7 +53,7 @@ from profiler.sizing.run_facts import priced_record, record_on_fargate
 from profiler.sizing.trend import NO_GROWTH, Growth, find_growth
 from tests.changed_records import changed_lines
 from tests.gpu_runs import gpu_run
-from tests.runs import evidence_of, report, slowdown
+from tests.runs import add_reports, evidence_of, report, slowdown
 from tests.sized_runs import GB, advice, reasons, rows, size
 from tests.values import present
 
@@ -447,8 +447,7 @@ def test_of_a_family_on_fargate_and_on_ec2_the_runs_on_fargate_are_priced(
     assert found.usd_per_month == alone.usd_per_month
     assert found.evidence.outcomes.runs == len(mixed)
     families = FamilyRunCollector(10)
-    for one in mixed:
-        families.add_run(one)
+    add_reports(families, mixed)
     assert [read.tasks for read in families.tasks_read_by_row().values()] == [15]
     needy = advice([*mixed, billed(0, 600, peak_mb=1900, launch_type="EC2", task_id="needy")])
     assert (needy.choice.size.memory_mb or 0) > (alone.choice.size.memory_mb or 0)
@@ -456,13 +455,17 @@ def test_of_a_family_on_fargate_and_on_ec2_the_runs_on_fargate_are_priced(
 
 def test_a_family_with_hundreds_of_runs_elsewhere_keeps_the_month_of_fargate() -> None:
     families = FamilyRunCollector(10)
-    for number in range(400):
-        families.add_run(billed(number, 600, launch_type="FARGATE" if number % 8 else "EC2"))
+    add_reports(
+        families,
+        (
+            billed(number, 600, launch_type="FARGATE" if number % 8 else "EC2")
+            for number in range(400)
+        ),
+    )
     (read,) = families.tasks_read_by_row().values()
     assert read.tasks == 350
     only_ec2 = FamilyRunCollector(10)
-    for number in range(400):
-        only_ec2.add_run(billed(number, 600, launch_type="EC2"))
+    add_reports(only_ec2, (billed(number, 600, launch_type="EC2") for number in range(400)))
     assert [of.tasks for of in only_ec2.tasks_read_by_row().values()] == [400]
 
 

@@ -22,10 +22,10 @@ from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import oom_size_mb, run_facts_of
+from profiler.sizing.run_facts import oom_size_mb
 from profiler.sizing.sizing_rules import advice_verdict
 from tests.cases import each_case
-from tests.runs import evidence_of, report, slowdown
+from tests.runs import evidence_of, report, reported_facts, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, runs_of, size
 
 
@@ -73,7 +73,7 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
     """
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
     one = report(peak_mb=800, p95=0.2, others=limited)
-    need = run_facts_of(one)
+    need = reported_facts(one)
     assert need.needed_memory_mb == 1056
     assert need.needed_vcpu == 0.2
     assert "memory of 'side'" not in reasons(one)

@@ -14,13 +14,13 @@ from profiler.record.record_model import TaskSize
 from profiler.sizing.family_window import OLDER_REVISIONS, REVISIONS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_limits import ResizeDecision
 from profiler.sizing.run_counts import RunCounts
-from profiler.sizing.run_facts import RunFacts, run_facts_of
+from profiler.sizing.run_facts import RunFacts
 from profiler.sizing.runs_at_size import NEWEST_RUNS
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.window_evidence import evidence_at_size, with_all_needs
 from tests.fakes import START_NS
 from tests.family_windows import decision_on, window_of, window_of_runs
-from tests.runs import report, slowdown
+from tests.runs import report, reported_facts, slowdown
 from tests.values import present
 
 SIZE = TaskSize(vcpu=1, memory_mb=2048)
@@ -29,7 +29,7 @@ FIRST = SizedRevision(revision="1", size=SIZE)
 
 
 def fact(number: int, *, is_confirmed: bool = True, **more: Any) -> RunFacts:
-    return run_facts_of(report(number, **{"revision": "1"} | more), is_confirmed=is_confirmed)
+    return reported_facts(report(number, **{"revision": "1"} | more), is_confirmed=is_confirmed)
 
 
 ENDINGS: tuple[dict[str, Any], ...] = (

@@ -14,7 +14,7 @@ from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
 from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.job_grouping import MAX_NAMES, JobsBy
-from tests.runs import lines, report
+from tests.runs import add_reports, lines, report
 
 SMALL, LARGE = (2, 4096), (4, 65_536)
 CLUSTER = "AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666"
@@ -47,8 +47,7 @@ def job(
 def rows(reports: Iterable[Report], jobs_by: JobsBy | None = None) -> Mapping[str, int]:
     """The runs of each row by its label."""
     families = FamilyRunCollector(jobs_by=jobs_by)
-    for one in reports:
-        families.add_run(one)
+    add_reports(families, reports)
     evidence = families.evidence_by_row()
     labels = family_labels(evidence.keys())
     assert families.tasks_read_by_row().keys() == evidence.keys()

@@ -19,7 +19,7 @@ from profiler.sizing.instance_memory import smallest_instance_for
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.sizing_rules import advice_verdict
 from tests.batch_jobs import arn, submitted, task_event
-from tests.runs import report, slowdown
+from tests.runs import add_reports, report, slowdown
 from tests.sized_runs import advice, reasons
 from tests.values import present
 
@@ -188,7 +188,7 @@ def test_a_run_killed_for_memory_is_known_by_its_reason_whatever_its_exit_code(
     failed = jobs(peak_mb=3_000, size=(4, 4_096), status="failure", exit_code=exit_code)
     families = FamilyRunCollector()
     for one in failed:
-        families.add_run(one, outcome=outcome_of(one.record, end))
+        families.add_run(one, outcome_of(one.record, end))
     (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     assert evidence.outcomes.out_of_memory == 30
@@ -216,8 +216,7 @@ def test_a_report_of_the_wrapper_has_the_size_that_the_job_asked_for() -> None:
     assert size_of(found) == (14.75, 9_920)
     assert "The jobs asked for 4 vCPU and used 14.6 vCPU" in "\n".join(found.reasons)
     families = FamilyRunCollector(jobs_by="name")
-    for one in runs:
-        families.add_run(one)
+    add_reports(families, runs)
     (row,) = families.evidence_by_row()
     assert row.distinguishing_text == "4 vCPU, 16 GB"
     # Another task on the instance has no such size.

@@ -9,11 +9,10 @@ from profiler.aws_account.resize_plan import _seen_memory_of_containers
 from profiler.record.record_model import AverageAndMaximum, Metrics, Report, TaskSize
 from profiler.record.task_needs import bound_memory_mb
 from profiler.sizing.memory_margin import UNKNOWN_MARGIN
-from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS, SAMPLED_RUNS, RunsAtSize
 from profiler.sizing.sized_revision import SizedRevision
 from tests.family_windows import decision_on, window_of
-from tests.runs import report
+from tests.runs import report, reported_facts
 from tests.sized_runs import GB, advice
 
 RUNS = 30
@@ -92,9 +91,9 @@ def test_resize_leaves_the_size_and_the_containers_limit() -> None:
 )
 def test_the_run_that_holds_a_size_back_is_kept(made: Report) -> None:
     """It is neither among the newest runs nor in the sample, nor has it the largest need."""
-    holds = run_facts_of(made)
+    holds = reported_facts(made)
     runs = RunsAtSize()
     runs.keep_if_deciding(0, holds)
     for number in range(1, 2 * (NEWEST_RUNS + SAMPLED_RUNS)):
-        runs.keep_if_deciding(number, run_facts_of(run_with_bound(number, None, peak_mb=400)))
+        runs.keep_if_deciding(number, reported_facts(run_with_bound(number, None, peak_mb=400)))
     assert holds in runs.deciding_runs()

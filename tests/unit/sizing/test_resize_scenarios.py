@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
 from profiler.sizing.resize_limits import ResizeDecision
-from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.sized_revision import (
     FamilyCircumstances,
     SizeBefore,
@@ -19,7 +18,7 @@ from profiler.sizing.sized_revision import (
 from profiler.sizing.sizing_rules import RULES
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, decision_on, window_of, window_of_runs
-from tests.runs import report, slowdown
+from tests.runs import report, reported_facts, slowdown
 from tests.values import present
 
 BIG, OLD, NEW = (4.0, 8192), (1.0, 2048), (0.25, 512)
@@ -413,8 +412,8 @@ def test_a_run_that_only_container_insights_saw_forbids_less_memory_and_calls_fo
 
 
 def test_runs_that_nobody_vouches_for_are_counted_and_change_nothing() -> None:
-    usual = [run_facts_of(one) for one in runs(35)]
-    forged = [run_facts_of(one, is_confirmed=False) for one in runs(60, start=0.3, **KILLED)]
+    usual = [reported_facts(one) for one in runs(35)]
+    forged = [reported_facts(one, is_confirmed=False) for one in runs(60, start=0.3, **KILLED)]
     found = decision_on(window_of_runs([*usual, *forged], days=400), revision())
     assert_resized(found)
     shown = present(found.evidence)
@@ -422,7 +421,7 @@ def test_runs_that_nobody_vouches_for_are_counted_and_change_nothing() -> None:
     assert shown.left_out_runs_sentences[0].startswith(
         "60 runs do not count: the task was not confirmed"
     )
-    confirmed = [run_facts_of(one) for one in runs(1, start=34.5, **KILLED)]
+    confirmed = [reported_facts(one) for one in runs(1, start=34.5, **KILLED)]
     found = decision_on(window_of_runs([*usual, *confirmed], days=400), revision())
     assert (present(found.size).memory_mb or 0) > 2048
 
@@ -640,8 +639,8 @@ def test_runs_from_before_the_registration_show_no_starter_of_an_old_revision() 
 
 
 def test_unconfirmed_runs_from_before_the_window_are_not_counted() -> None:
-    usual = [run_facts_of(one) for one in runs(35, start=100)]
-    forged = [run_facts_of(one, is_confirmed=False) for one in runs(5)]
+    usual = [reported_facts(one) for one in runs(35, start=100)]
+    forged = [reported_facts(one, is_confirmed=False) for one in runs(5)]
     found = decision_on(window_of_runs([*usual, *forged], days=35), revision())
     assert_resized(found)
     assert present(found.evidence).unconfirmed == 0

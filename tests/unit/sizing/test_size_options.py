@@ -26,14 +26,13 @@ from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.sizing_rules import advice_verdict
 from profiler.sizing.slowdown_factors import (
     MIN_SLOWER_FACTOR,
     duration_factors_of_runs,
     smaller_vcpus,
 )
-from tests.runs import evidence_of, report, slowdown
+from tests.runs import evidence_of, report, reported_facts, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, rows, runs_of, size
 from tests.values import present
 
@@ -59,7 +58,7 @@ def measured(
 
 
 def factors(current: float | None, *bounds: Bounds) -> dict[float, tuple[float, float]]:
-    runs = [run_facts_of(measured(number, one)) for number, one in enumerate(bounds)]
+    runs = [reported_facts(measured(number, one)) for number, one in enumerate(bounds)]
     found = present(duration_factors_of_runs(runs, current))
     return {vcpu: (factor.min, factor.max) for vcpu, factor in found.items()}
 

@@ -20,7 +20,6 @@ from profiler.sizing.evidence import evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ResizeCase
 from profiler.sizing.resize_limits import ResizePolicy
-from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.size_candidates import resize_case
 from profiler.sizing.sized_revision import (
     FamilyCircumstances,
@@ -38,7 +37,7 @@ from profiler.sizing.sizing_rules import (
 from profiler.sizing.window_advice import WindowAdvice
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, window_of
-from tests.runs import report
+from tests.runs import report, reported_facts
 from tests.values import present
 
 OLD, NEW = TaskSize(vcpu=1, memory_mb=2048), TaskSize(vcpu=0.25, memory_mb=512)
@@ -97,7 +96,7 @@ class Example:
     @property
     def advice(self) -> Advice:
         """``recommend``'s."""
-        facts = [run_facts_of(made) for made in self.reports]
+        facts = [reported_facts(made) for made in self.reports]
         evidence = evidence_of_runs(facts[-1].family, facts)
         return advise_on_size(present(evidence), SizePolicy(), PriceOverrides())
 

@@ -15,7 +15,7 @@ from profiler.sizing.job_grouping import Engine
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.workflow_engine_config import engine_config_lines
 from tests.cases import each_case
-from tests.runs import report
+from tests.runs import add_reports, report
 
 JOB_ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 NEXTFLOW = re.compile(
@@ -77,8 +77,7 @@ def jobs(
 def advices(*reports: Sequence[Report]) -> list[Advice]:
     families = FamilyRunCollector(jobs_by="name")
     for of_jobs in reports:
-        for one in of_jobs:
-            families.add_run(one)
+        add_reports(families, of_jobs)
     return [
         advise_on_size(evidence, SizePolicy(), PriceOverrides())
         for evidence in families.evidence_by_row().values()
