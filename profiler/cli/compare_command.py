@@ -60,7 +60,7 @@ from profiler.runs.comparison.compared_metrics import (
     compare_metrics,
 )
 from profiler.runs.comparison.run_sets import RunSet, read_run_sets
-from profiler.sizing.run_facts import priced_record
+from profiler.sizing.run_facts import priced_as_if_on_fargate
 
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
@@ -135,7 +135,7 @@ def compare(
         sets, remarks = read_run_sets(source, (a, b), selection, last, container)
     for remark in remarks:
         warn(remark)
-    price = partial(priced_record, price_overrides=overrides, on_fargate=on_fargate)
+    price = partial(priced_as_if_on_fargate, overrides=overrides, on_fargate=on_fargate)
     a_records = [*map(price, sets[0].records)]
     b_records = [*map(price, sets[1].records)]
     if on_fargate is not None and not any(

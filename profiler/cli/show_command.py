@@ -64,8 +64,7 @@ from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_se
 from profiler.runs.past_runs.run_moments import RunMoment, find_moments, format_elapsed
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
-from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import priced_record
+from profiler.sizing.prices import PriceOverrides, priced_record
 from profiler.sizing.size_summary import size_story
 
 _LAST_SUCCESS = "last-success"

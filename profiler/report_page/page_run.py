@@ -55,7 +55,7 @@ from profiler.runs.past_runs.run_moments import RunMoment, find_moments, format_
 from profiler.runs.past_runs.verdict_sentence import VerdictSentences, verdict_of
 from profiler.runs.step_series import with_equal_steps
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import priced_record
+from profiler.sizing.run_facts import priced_as_if_on_fargate
 
 _GPU_NUMBERS = {
     "gpu": GPU_AVERAGE,
@@ -68,7 +68,7 @@ _GPU_NUMBERS = {
 
 def priced_run(run: Run, price_overrides: PriceOverrides, on_fargate: str | None) -> Run:
     """The run with what it costs; nothing is known of the cost of a run that does not count."""
-    record = priced_record(run.record, price_overrides, on_fargate)
+    record = priced_as_if_on_fargate(run.record, price_overrides, on_fargate)
     if not run.past.counts:
         record = replace(record, cost=UNKNOWN_COST)
     if record is run.record:

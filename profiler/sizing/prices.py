@@ -293,9 +293,9 @@ def _gpu_share_of_instance(record: Record, instance_type: str | None) -> float |
     return len(record.gpus) / of_instance
 
 
-def with_machine_price(record: Record, overrides: PriceOverrides) -> Record:
-    """The record with the cost of its machine, and of the idle time of its GPUs, where it has
-    none.
+def priced_record(record: Record, overrides: PriceOverrides) -> Record:
+    """The record with what its run costs, for every output: its own cost, else its machine's by
+    the settings, also of the idle time of its GPUs.
     """
     price = _price_outside_fargate(record, overrides)
     if price.usd is None or record.status == "running":

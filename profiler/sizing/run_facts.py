@@ -34,7 +34,7 @@ from profiler.record.task_needs import (
 )
 from profiler.record.units import billed_time_ms
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, whole_size
-from profiler.sizing.prices import PriceOverrides, cost_of, with_machine_price
+from profiler.sizing.prices import PriceOverrides, cost_of, priced_record
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -212,20 +212,17 @@ def record_on_fargate(record: Record, region: str) -> Record:
     )
 
 
-def priced_record(
-    record: Record, price_overrides: PriceOverrides, on_fargate: str | None = None
+def priced_as_if_on_fargate(
+    record: Record, overrides: PriceOverrides, on_fargate: str | None
 ) -> Record:
-    """The record with what its run costs, for every output: its own cost, else its machine's by
-    the settings.
-
-    With a Region, a run elsewhere costs what it would cost on Fargate there; nothing is known of a
-    size that Fargate does not have.
+    """The priced record; with a Region, a run elsewhere costs what it would cost on Fargate there,
+    and nothing is known of a size that Fargate does not have.
     """
-    priced = with_machine_price(record, price_overrides)
+    priced = priced_record(record, overrides)
     if not on_fargate or record.launch_type == FARGATE:
         return priced
     moved = record_on_fargate(record, on_fargate)
     cost = UNKNOWN_COST
     if moved.launch_type == FARGATE and whole_size(moved.task_size) in LEGAL_SIZES:
-        cost = cost_of(moved, price_overrides)
+        cost = cost_of(moved, overrides)
     return replace(priced, cost=cost)

@@ -47,9 +47,9 @@ from profiler.sizing.prices import (
     charged_storage_gb,
     cost_of,
     fargate_prices,
-    with_machine_price,
+    priced_record,
 )
-from profiler.sizing.run_facts import priced_record, record_on_fargate
+from profiler.sizing.run_facts import priced_as_if_on_fargate, record_on_fargate
 from profiler.sizing.trend import NO_GROWTH, Growth, find_growth
 from tests.changed_records import changed_lines
 from tests.gpu_runs import gpu_run
@@ -209,17 +209,17 @@ def test_a_gpu_machine_has_the_price_of_its_owner() -> None:
     """18.574 s at 4.10 USD an hour, of which the GPU was idle 97 %."""
     record = gpu_run("starved").record
     own = PriceOverrides(hour_usd=4.1)
-    priced = with_machine_price(record, own)
+    priced = priced_record(record, own)
     assert present(priced.cost).usd == pytest.approx(18.574 / 3600 * 4.1, rel=1e-4)
     assert present(priced.cost).price_basis == "LOCAL with TASK_PROFILER_PRICE_HOUR"
     idle = present(priced.gpu_idle)
     assert idle.usd == pytest.approx(18.073 / 3600 * 4.1, rel=1e-3)
-    assert priced_record(record, own) == priced
+    assert priced_as_if_on_fargate(record, own, None) == priced
     assert with_recommendation(record, own, time=TIME).cost == priced.cost
-    assert with_machine_price(record, NONE) == record
-    assert with_machine_price(priced, PriceOverrides(hour_usd=9)) == priced
+    assert priced_record(record, NONE) == record
+    assert priced_record(priced, PriceOverrides(hour_usd=9)) == priced
     without = gpu_run("neighbour").record
-    assert with_machine_price(without, own) == without
+    assert priced_record(without, own) == without
 
 
 def test_the_cost_is_billed_duration_times_size() -> None:
@@ -620,22 +620,22 @@ def test_runs_that_used_gpus_or_neuron_devices_are_not_moved(devices: dict[str, 
     assert found.reasons[-1].endswith(
         "a size has no price, and Fargate has neither GPUs nor Neuron devices."
     )
-    assert priced_record(used.record, NONE, "us-east-1").cost == UNKNOWN_COST
+    assert priced_as_if_on_fargate(used.record, NONE, "us-east-1").cost == UNKNOWN_COST
 
 
 def test_a_run_costs_what_a_size_costs_that_fargate_has() -> None:
     def cost(machine: tuple[float, float]) -> Cost:
-        return priced_record(local(machine=machine).record, NONE, "us-east-1").cost
+        return priced_as_if_on_fargate(local(machine=machine).record, NONE, "us-east-1").cost
 
     legal = present(cost((8, 16_384)))
     assert legal.usd == pytest.approx(hour_usd(8, 16_384) * 91 / 3600, abs=1e-8)
     assert cost((8, 16_000)) == UNKNOWN_COST
     brief = report(launch_type="EC2", metrics={"duration_ms": 300}).record  # a minute is billed
-    assert present(priced_record(brief, NONE, "us-east-1").cost).usd == pytest.approx(
+    assert present(priced_as_if_on_fargate(brief, NONE, "us-east-1").cost).usd == pytest.approx(
         hour_usd(1, 2048) / 60, abs=1e-8
     )
     own = report(cost=Cost(usd=1.5)).record
-    assert priced_record(own, NONE, "us-east-1").cost == Cost(usd=1.5)
+    assert priced_as_if_on_fargate(own, NONE, "us-east-1").cost == Cost(usd=1.5)
     assert priced_record(local().record, NONE).cost == UNKNOWN_COST
 
 
