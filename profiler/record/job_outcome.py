@@ -26,7 +26,7 @@ from profiler.core.timestamps import datetime_of_ms
 from profiler.record.batch_job_model import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
 from profiler.record.ecs_event_outcome import judge_candidates
 from profiler.record.measured import Known, total_of_known
-from profiler.record.run_outcome import Outcome, describe_exit_code
+from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.record.units import format_count, format_duration, format_memory, format_usd
@@ -135,8 +135,8 @@ def failure_cause_words(outcome: Outcome, memory_mb: float | None) -> str:
     """The cause in a few words: ``ran out of memory with 4 GB``, ``exit code 3``."""
     if outcome.cause == "oom":
         return "ran out of memory" + (f" with {format_memory(memory_mb)}" if memory_mb else "")
-    if outcome.cause == "failure" and outcome.exit_code is not None:
-        return f"exit code {describe_exit_code(outcome.exit_code)}"
+    if outcome.cause == "failure" and outcome.exit_code_text:
+        return f"exit code {outcome.exit_code_text}"
     if outcome.cause in ("failure", "unknown"):
         return outcome.reason or "no exit code"
     host = _LOST_HOST.fullmatch(outcome.reason or "")

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
+from profiler.core.optional_math import known
 
 EndStatus = Literal["success", "failure", "stopped", "unknown"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
@@ -107,6 +108,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     reason: str | None = None
     memory_evidence: MemoryEvidence | None = None
+
+    @property
+    def exit_code_text(self) -> str | None:
+        """The exit code as :func:`describe_exit_code` writes it; None if it is unknown."""
+        return known(describe_exit_code, self.exit_code)
 
     @property
     def additional_reason(self) -> str | None:

@@ -122,23 +122,30 @@ def page_lines(
 
 
 def _fact_texts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
+    """What the run was, in the order of the page; the texts that it does not have are empty."""
     record = run.record
-    yield PageText(label_span("run"), _identity_text(record))
-    yield PageText(label_span("job"), cut_end(story.first_text_named("job"), _MAX_COMMAND))
-    yield PageText(label_span("command"), cut_end(run.command or "", _MAX_COMMAND))
-    yield PageText(label_span("retry"), _retries_text(run.event))
-    yield PageText(label_span("when"), _time_text(record))
-    yield PageText(label_span("size"), _size_and_place_text(record, story.usage))
+    job = story.first_text_named("job")
+    cost = story.first_text_named("cost")
+    has_log = record.log_group is not None and record.log_stream is not None
+    source = log = ""
     if record.is_sampled_each_minute:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
-        yield PageText(label_span("source"), source)
-    yield PageText(label_span("cost"), _cost_text(record, story.first_text_named("cost")))
-    has_log = record.log_group is not None and record.log_stream is not None
     if record.status == "failure" and has_log and not view.reads_log:
-        yield PageText(label_span("log"), f"{record.log_group}: --logs shows the last lines")
-    yield PageText(
-        label_span("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES]))
-    )
+        log = f"{record.log_group}: --logs shows the last lines"
+    texts = {
+        "run": _identity_text(record),
+        "job": cut_end(job, _MAX_COMMAND),
+        "command": cut_end(run.command or "", _MAX_COMMAND),
+        "retry": _retries_text(run.event),
+        "when": _time_text(record),
+        "size": _size_and_place_text(record, story.usage),
+        "source": source,
+        "cost": _cost_text(record, cost),
+        "log": log,
+        "notices": DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])),
+    }
+    for name, text in texts.items():
+        yield PageText(label_span(name), text)
 
 
 def _identity_text(record: Record) -> str:
@@ -404,8 +411,8 @@ def _size_texts(sizes: SizeStory, story: Story) -> Iterator[PageText]:
     """How the family grows, what less vCPU would take, and what to change: the size, the GPUs' use,
     and the limits that the program does not see.
     """
+    changes = [row.text for row in story.rows_named("GPU remedy", *UNSEEN_LIMITS)]
+    advice = advice_lines(story, sizes)
     yield PageText(label_span("trend"), DOT.join(sizes.trend))
     yield from labelled_once("what if", sizes.what_if)
-    changes = story.rows_named("GPU remedy", *UNSEEN_LIMITS)
-    advice = (*advice_lines(story, sizes), *(row.text for row in changes))
-    yield from labelled_once("advice", advice)
+    yield from labelled_once("advice", (*advice, *changes))

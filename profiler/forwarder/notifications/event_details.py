@@ -62,7 +62,6 @@ from profiler.record.run_outcome import (
     Outcome,
     Status,
     StopCategory,
-    describe_exit_code,
 )
 from profiler.record.run_summary import UNSEEN_LIMITS, Story, story_of
 from profiler.record.stop_causes import outcome_of
@@ -310,7 +309,7 @@ def _end_sentence(notice: EndedRun) -> str:
     """
     name = notice.family + words_if_known(":{}", notice.task.revision)
     outcome = notice.outcome
-    code = known(describe_exit_code, outcome.exit_code or None)
+    code = outcome.exit_code_text if outcome.exit_code else None
     exit_code = words_if_known(" with exit code {}", code)
     said = "" if outcome.cause == "failure" else cause_sentence(outcome, notice.record)
     causes = (said, notice.additional_reason)

@@ -46,7 +46,6 @@ from profiler.record.record_model import (
     Record,
     Series,
 )
-from profiler.record.run_outcome import describe_exit_code
 from profiler.record.run_summary import GPU_NOTES, Story, story_of
 from profiler.record.run_usage import RunUsage
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
@@ -242,7 +241,7 @@ def _ended_task_title(notice: EndedRun) -> str:
 def _fallback_text(notice: EndedRun) -> str:
     outcome = notice.outcome
     parts = [_ended_task_title(notice)]
-    code = known(describe_exit_code, outcome.exit_code)
+    code = outcome.exit_code_text
     if code and outcome.cause != "failure":
         parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
     text = ", ".join(parts)
@@ -263,7 +262,7 @@ def _value_fields_of_run(notice: EndedRun) -> JsonObject | None:
     named = (
         ("Duration", known(format_duration, notice.duration_ms)),
         value_formats.billed_or_cost(notice),
-        ("Exit code", known(describe_exit_code, notice.outcome.exit_code)),
+        ("Exit code", notice.outcome.exit_code_text),
         ("Started", notice.task.started_at),
         ("Created", None if notice.has_started else notice.task.created_at),
         ("Stopped", None if notice.has_started else notice.task.stopped_at),

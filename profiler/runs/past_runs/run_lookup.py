@@ -65,7 +65,7 @@ def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     if all(other.name == MONITOR_NAME for other in record.containers):
         return (run,)
     near = filter_of(
-        family_key(record),
+        run.family,
         run=record.task_id,
         since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
         until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
@@ -121,7 +121,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     for run in source.runs(selection):
         record = run.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
-        if _names_several_runs(record, selection.run):
+        if _names_several_runs(run, selection.run):
             if run.counts:
                 return run
             of_family = of_family or run
@@ -146,11 +146,11 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     )
 
 
-def _names_several_runs(record: Record, name: str) -> bool:
+def _names_several_runs(run: PastRun, name: str) -> bool:
     """Whether the name is that of the run's family or job, which has several runs."""
-    if not name or fnmatchcase(family_key(record).name, name):
+    if not name or fnmatchcase(run.family.name, name):
         return True
-    return is_part_of_job(record.batch, name)
+    return is_part_of_job(run.record.batch, name)
 
 
 def _id_that_begins(record: Record, name: str) -> str:

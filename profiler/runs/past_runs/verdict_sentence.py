@@ -16,7 +16,7 @@ from profiler.record.record_model import (
     Metrics,
     Record,
 )
-from profiler.record.run_outcome import Outcome, describe_exit_code
+from profiler.record.run_outcome import Outcome
 from profiler.record.units import (
     format_duration,
     format_memory,
@@ -129,10 +129,7 @@ def _out_of_memory_verdict(record: Record, outcome: Outcome, name: str) -> Verdi
     elif outcome.memory_evidence == "kernel-counter" or record.memory_kills is not None:
         evidence = f"The kernel counted the kill{_peak_text(metrics)}."
     else:
-        if outcome.exit_code is None:
-            code = ""
-        else:
-            code = f", exit code {describe_exit_code(outcome.exit_code)}"
+        code = words_if_known(", exit code {}", outcome.exit_code_text)
         evidence = f"It was killed{_peak_text(metrics)}{code}. No stop was requested."
     return VerdictSentences(
         text=f"{name} ran out of memory{_after_duration(record)}.", evidence=evidence, tone="bad"
@@ -143,8 +140,8 @@ def _out_of_gpu_memory_verdict(record: Record, outcome: Outcome, name: str) -> V
     from profiler.record.gpu_facts import gpu_memory_evidence_text, gpu_memory_sentence
 
     evidence = gpu_memory_evidence_text(record)
-    if evidence and outcome.exit_code is not None:
-        evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
+    if evidence:
+        evidence += words_if_known(" Exit code {}.", outcome.exit_code_text)
     text = gpu_memory_sentence(name, _after_duration(record))
     return VerdictSentences(text=text, evidence=evidence, tone="bad")
 
@@ -154,7 +151,8 @@ def _failure_verdict(run: PastRun, outcome: Outcome, name: str) -> VerdictSenten
     if outcome.cause == "gpu-oom":
         return _out_of_gpu_memory_verdict(record, outcome, name)
     cause = _gpu_error_text(record) if outcome.cause == "gpu-error" else _cause_sentence(outcome)
-    if outcome.exit_code is None:
+    exit_code = outcome.exit_code_text
+    if exit_code is None:
         if record.started_at is None:
             text = f"{name} did not start."
         else:
@@ -168,7 +166,6 @@ def _failure_verdict(run: PastRun, outcome: Outcome, name: str) -> VerdictSenten
         cause = f"No sample reached the memory limit: {share} was seen."
         if isinstance(record.metrics.memory_peak, Exactly):
             cause = f"The memory limit was not reached: {share} was used."
-    exit_code = describe_exit_code(outcome.exit_code)
     return VerdictSentences(
         text=f"{name} failed with exit code {exit_code}{_after_duration(record)}.",
         evidence=cause,
@@ -180,9 +177,9 @@ def _stop_sentence(record: Record, outcome: Outcome) -> str:
     cause = _cause_sentence(outcome)
     if cause and record.launch_type != LOCAL:
         return cause
-    if outcome.exit_code is None:
+    code = outcome.exit_code_text
+    if code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
-    code = describe_exit_code(outcome.exit_code)
     if record.launch_type == LOCAL:
         return f"A signal asked it to stop, and it ended with exit code {code}."
     return f"The task was stopped before the batch ended, with exit code {code}."
