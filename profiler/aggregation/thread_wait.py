@@ -131,6 +131,14 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return last.was_woken or (last.follows_woken and not last.is_end_seen)
 
     @property
+    def is_asked_in_vain(self) -> bool:
+        """Whether timeouts ended the waits before for the same, and work followed the last one
+        only: something else may have ended that.
+        """
+        last = self.last_repeated_wait
+        return bool(last.timeouts) and first_known(last.after_ns, 0) >= MIN_WORK_NS
+
+    @property
     def end(self) -> int | None:
         """The look before which the thread has run, and does not wait for the same any more."""
         return self.last_repeated_wait.over
@@ -241,15 +249,16 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return other.end is not None and over >= other.end
 
     def may_have_ended(self, other: "ThreadWait") -> bool:
-        """Whether the thread has run again before the wait of the other one was over; that of its
-        process ends all. One that waited until then, and not since a later look than the other one,
-        is not what that one waited for.
+        """Whether the thread has run again before the wait of the other one was over; the end of
+        its process ends all, unless the other one waits again. One that waited until then, and not
+        since a later look than the other one, is not what that one waited for.
         """
         last = self.last_repeated_wait
         both = all_known(first_known(last.over_since, last.over), other.end)
         if both is None:
             return False
-        if last.was_cut and (other.was_cut or self.begun <= other.begun):
+        is_cut = last.was_cut and not other.is_followed_by_wait
+        if is_cut and (other.was_cut or self.begun <= other.begun):
             return False
         over, other_end = both
         return over <= other_end
@@ -262,6 +271,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if over is None or other.end is None or not self.may_have_ended(other):
             return False
         return over >= other.end - 1 or self.following_work_ns >= MIN_WORK_NS
+
+    @property
+    def is_followed_by_wait(self) -> bool:
+        """Whether the thread waits again, for something else, after this wait."""
+        last = self.last_repeated_wait
+        return last.after_ns is not None and not last.is_last
 
     @property
     def has_come(self) -> bool:

@@ -114,7 +114,8 @@ class BlockedReader:
         has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None
         if has_path and thread.read_state().letter == SLEEP_STATE:
             blocked = self._resolver.resolve_sleep(pid, call, blocked, now_ns)
-        if blocked.wait.kind == "other" and blocked.helpers == "nobody":
+        is_known = blocked.helpers != "nobody" or blocked.may_be_idle
+        if blocked.wait.kind == "other" and not is_known:
             blocked = self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
         if blocked is not None and blocked.wait.kind == "disk":
             return MEMORY if self._waits_for_memory(thread) else blocked

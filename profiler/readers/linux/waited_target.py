@@ -44,7 +44,9 @@ Action = Literal[
     "disk",
     "sleep",
     "futex",
-    "lock",
+    "semaphore",
+    "message",
+    "message queue",
     "child",
     "signal",
     "restart",
@@ -65,7 +67,9 @@ _ACTIONS: Mapping[Action, str] = {
     "sleep": "nanosleep clock_nanosleep",
     "futex": "futex futex_wait futex_waitv",
     "file lock": "flock",
-    "lock": "semop semtimedop",
+    "semaphore": "semop semtimedop",
+    "message": "msgsnd msgrcv",
+    "message queue": "mq_timedsend mq_timedreceive",
     # A thread in vfork waits until the child has executed its program.
     "child": "wait4 waitid clone clone3 vfork",
     "signal": "pause rt_sigsuspend rt_sigtimedwait",
@@ -77,9 +81,11 @@ _X86_64 = (
     "read=0 write=1 poll=7 pread64=17 pwrite64=18 readv=19 writev=20 select=23 msync=26 "
     "pause=34 nanosleep=35 sendfile=40 connect=42 accept=43 sendto=44 recvfrom=45 sendmsg=46 "
     "recvmsg=47 "
-    "clone=56 vfork=58 wait4=61 semop=65 fcntl=72 flock=73 fsync=74 fdatasync=75 ftruncate=77 "
+    "clone=56 vfork=58 wait4=61 semop=65 msgsnd=69 msgrcv=70 fcntl=72 flock=73 fsync=74 "
+    "fdatasync=75 ftruncate=77 "
     "sync=162 readahead=187 futex=202 io_getevents=208 getdents64=217 semtimedop=220 "
-    "clock_nanosleep=230 epoll_wait=232 waitid=247 pselect6=270 ppoll=271 splice=275 "
+    "clock_nanosleep=230 epoll_wait=232 mq_timedsend=242 mq_timedreceive=243 waitid=247 "
+    "pselect6=270 ppoll=271 splice=275 "
     "sync_file_range=277 epoll_pwait=281 fallocate=285 accept4=288 preadv=295 pwritev=296 "
     "recvmmsg=299 syncfs=306 sendmmsg=307 copy_file_range=326 preadv2=327 pwritev2=328 "
     "io_pgetevents=333 rt_sigtimedwait=128 rt_sigsuspend=130 restart_syscall=219"
@@ -88,7 +94,8 @@ _AARCH64 = (
     "io_getevents=4 epoll_pwait=22 fcntl=25 flock=32 ftruncate=46 fallocate=47 getdents64=61 "
     "read=63 write=64 readv=65 writev=66 pread64=67 pwrite64=68 preadv=69 pwritev=70 sendfile=71 "
     "pselect6=72 ppoll=73 splice=76 sync=81 fsync=82 fdatasync=83 sync_file_range=84 waitid=95 "
-    "futex=98 nanosleep=101 clock_nanosleep=115 semtimedop=192 semop=193 accept=202 connect=203 "
+    "futex=98 nanosleep=101 clock_nanosleep=115 mq_timedsend=182 mq_timedreceive=183 msgrcv=188 "
+    "msgsnd=189 semtimedop=192 semop=193 accept=202 connect=203 "
     "sendto=206 recvfrom=207 sendmsg=211 recvmsg=212 readahead=213 clone=220 msync=227 "
     "accept4=242 recvmmsg=243 wait4=260 syncfs=267 sendmmsg=269 copy_file_range=285 preadv2=286 "
     "pwritev2=287 io_pgetevents=292 rt_sigsuspend=133 rt_sigtimedwait=137 restart_syscall=128"
@@ -140,7 +147,10 @@ _SOCKET = "socket:["
 _PIPE = "pipe:["
 _EVENT = "anon_inode:[eventfd]"
 _EPOLL = "anon_inode:[eventpoll]"
-_ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
+_TIMER = "anon_inode:[timerfd]"
+_PROCESS = "anon_inode:[pidfd]"
+_SIGNALS = "anon_inode:[signalfd]"
+_FILE_CHANGES = ("anon_inode:inotify", "anon_inode:[fanotify]")
 
 
 class SystemCall(Struct, frozen=True):
@@ -202,10 +212,15 @@ _SLEEP = BlockedThread(wait=Wait("sleep"))
 _TIMED_FUTEX = BlockedThread(wait=Wait("sleep"), helpers="threads")
 # A signal may come from anybody; a server's first process waits so beside those that serve.
 _SIGNAL = BlockedThread(wait=Wait("other"), helpers="children")
-_TIMED_SIGNAL = BlockedThread(wait=Wait("sleep"), helpers="children")
+# A wait for a child, or for a signal, for a limited time.
+_TIMED_CHILD = BlockedThread(wait=Wait("sleep"), helpers="children")
 _LOCK_COMMANDS = (7, 38)  # of fcntl: F_SETLKW, F_OFD_SETLKW
 _SIGNAL_TIMEOUT = 2  # the position of the timeout of rt_sigtimedwait among its arguments
-# What another process holds.
+# What another process holds. Nobody knows who uses a semaphore or a queue of System V.
+_SEMAPHORE = BlockedThread(wait=Wait("lock"), helpers="memory")
+_TIMED_SEMAPHORE = BlockedThread(wait=Wait("sleep"), helpers="memory")
+_SEMAPHORE_TIMEOUT = 3  # the position of the timeout of semtimedop among its arguments
+_MESSAGE = BlockedThread(wait=Wait("pipe"), helpers="memory")
 _LOCK = BlockedThread(wait=Wait("lock"))
 _LOCK_OF_THREAD = BlockedThread(wait=Wait("lock"), helpers="threads")
 _CHILD = BlockedThread(wait=Wait("child"), helpers="children")
@@ -216,16 +231,23 @@ _WATCHES_NOTHING = replace(_OWN_WAKE_UP, others_add=True)
 # The loop for a limited time: of one that nobody has woken before, it is a sleep.
 _TIMED_WAKE_UP = BlockedThread(wait=Wait("sleep"), has_timeout=True)
 _FOR_COMERS = BlockedThread(wait=Wait("network"), may_be_idle=True)
+# Anybody may change a file that is watched.
+_FOR_CHANGES = BlockedThread(wait=Wait("other"), may_be_idle=True)
+_BY_DESCRIPTOR = {
+    _TIMER: _SLEEP,
+    _PROCESS: _CHILD,
+    _SIGNALS: _SIGNAL,
+    _EVENT: _OWN_WAKE_UP,
+    **dict.fromkeys(_FILE_CHANGES, _FOR_CHANGES),
+}
 _BY_ACTION = {
     "disk": BlockedThread(wait=Wait("disk")),
     "sleep": _SLEEP,
-    "lock": _LOCK,
     "child": _CHILD,
     "accept": _FOR_COMERS,
-    "signal": _SIGNAL,
 }
 # The others' targets are in the arguments; a wait for a disk may be one for memory.
-_UNCONDITIONAL_ACTIONS = ("sleep", "lock", "accept")
+_UNCONDITIONAL_ACTIONS = ("sleep", "accept")
 _REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
 # Calls that send wait for the peer to read: what comes meanwhile says nothing of them.
 _RECEIVES = ("read", "recv", "pread")
@@ -265,6 +287,7 @@ class WaitResolver:
         }
         self._folder = proc_folder
         self._ask_stream = ask_stream
+        self._batch_pids = batch_pids
         self._wall_ahead_ns = wall_ahead_ns
         self._now_ns: int | None = None
         self._timeouts_left = 0  # in the present look
@@ -311,10 +334,10 @@ class WaitResolver:
         match action:
             case "record lock" | "file lock":
                 blocked = self._wait_for_lock(pid, name, call)
-            case "signal" if name == "rt_sigtimedwait" and call.arguments[_SIGNAL_TIMEOUT]:
-                blocked = _TIMED_SIGNAL
-            case "child":
-                blocked = _wait_for_child(name, call)
+            case "semaphore" | "message" | "message queue":
+                blocked = self._wait_for_message(pid, name, call, now_ns)
+            case "child" | "signal":
+                blocked = _wait_for_child_or_signal(name, call)
             case "futex":
                 blocked = self._wait_for_futex(pid, name, call, now_ns, since_ns)
             case "ring":
@@ -504,6 +527,20 @@ class WaitResolver:
         except OSError:
             return ""
 
+    def _wait_for_message(
+        self, pid: int, name: str, call: SystemCall, now_ns: int
+    ) -> BlockedThread:
+        """The wait for another process by a semaphore of System V or a message of a queue."""
+        if name.startswith("mq_"):
+            link = self._link_of_descriptor(pid, call.int_argument(0))
+            return self._wait_for_pipe(pid, (link,), now_ns)
+        blocked = _SEMAPHORE
+        if name == "semtimedop" and call.arguments[_SEMAPHORE_TIMEOUT]:
+            blocked = _TIMED_SEMAPHORE
+        elif name.startswith("msg"):
+            blocked = _MESSAGE
+        return replace(blocked, helper_pids=frozenset(self._batch_pids()).difference((pid,)))
+
     def _wait_for_link(self, pid: int, link: str, now_ns: int) -> BlockedThread:
         """The wait for one descriptor, by its link."""
         if link.startswith(_SOCKET):
@@ -519,7 +556,7 @@ class WaitResolver:
             if len(path) > _MAX_PATH_CHARS:
                 path = f"{path[: _MAX_PATH_CHARS - 1]}…"
             return BlockedThread(wait=Wait("disk", path))
-        return _BY_ACTION.get(_ANONYMOUS_KINDS.get(link, ""), _OTHER)
+        return _BY_DESCRIPTOR.get(link, _OTHER)
 
     def _wait_for_sockets(
         self, pid: int, sockets: Mapping[int, Socket], now_ns: int, *, has_timeout: bool = False
@@ -610,7 +647,7 @@ class WaitResolver:
         for kind in _REQUESTED_KINDS:
             if kind in waits:
                 return waits[kind][0] if len(waits[kind]) == 1 else BlockedThread(wait=Wait(kind))
-        return _OTHER
+        return waits["other"][0] if waits else _OTHER
 
     def _watched_descriptors(
         self, pid: int, name: str, call: SystemCall
@@ -736,7 +773,7 @@ class WaitResolver:
             has_other = watched.wait.kind != _OTHER.wait.kind
             return replace(blocked, otherwise=watched) if has_other else blocked
         if has_timeout and not pipes:
-            return _TIMED_WAKE_UP if links and watched is _OWN_WAKE_UP else _SLEEP
+            return _for_limited_time(watched)
         return watched
 
     def _has_both_ends(
@@ -783,8 +820,12 @@ def lock_holder_pids(locks: bytes, place: bytes) -> frozenset[int]:
     )
 
 
-def _wait_for_child(name: str, call: SystemCall) -> BlockedThread:
-    """The wait for any child, or for one by its id."""
+def _wait_for_child_or_signal(name: str, call: SystemCall) -> BlockedThread:
+    """The wait for a signal, for any child, or for one by its id."""
+    if name == "rt_sigtimedwait" and call.arguments[_SIGNAL_TIMEOUT]:
+        return _TIMED_CHILD
+    if name in ("rt_sigtimedwait", "pause", "rt_sigsuspend"):
+        return _SIGNAL
     pid = -1
     if name == "wait4":
         pid = call.int_argument(0)
@@ -795,12 +836,23 @@ def _wait_for_child(name: str, call: SystemCall) -> BlockedThread:
 
 def _wait_for_watched(links: Sequence[str]) -> BlockedThread:
     """The wait for descriptors without a limit that are neither sockets nor others' pipes."""
-    kinds = {_ANONYMOUS_KINDS.get(link) for link in links}
-    for kind in ("sleep", "child"):
-        if kind in kinds:
-            return _BY_ACTION[kind]
-    is_own = all(link.startswith((_SOCKET, _PIPE, _EVENT, _EPOLL)) for link in links)
-    return _OWN_WAKE_UP if is_own else _OTHER
+    for link in (_TIMER, _PROCESS, _SIGNALS):
+        if link in links:
+            return _BY_DESCRIPTOR[link]
+    own = [link for link in links if link.startswith((_SOCKET, _PIPE, _EVENT, _EPOLL))]
+    changes = [link for link in links if link in _FILE_CHANGES]
+    if len(own) + len(changes) < len(links):
+        return _OTHER
+    if not changes:
+        return _OWN_WAKE_UP
+    return replace(_FOR_CHANGES, otherwise=_OWN_WAKE_UP) if own else _FOR_CHANGES
+
+
+def _for_limited_time(watched: BlockedThread) -> BlockedThread:
+    """The wait for descriptors for a limited time that are neither sockets nor others' pipes."""
+    if watched is _OWN_WAKE_UP:
+        return _TIMED_WAKE_UP
+    return _TIMED_CHILD if watched.helpers == "children" else _SLEEP
 
 
 def poll_descriptors(memory: bytes) -> list[int]:

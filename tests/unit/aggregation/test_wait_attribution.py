@@ -383,6 +383,32 @@ class TestHandingOn:
             run.look(growth=[after], ended=(2, 3))
         assert run.parts["network"] > 90
 
+    def test_who_waits_for_its_threads_waited_for_one_that_has_ended_since(self) -> None:
+        """The threads of a pool that is shut down after its task work and end between two looks."""
+        sleeps = Did(3, SLEEP, run=0.01)
+        run = LookedRun().look(Did(1, LOCK, run=0.09), Did(2, NETWORK, run=0.001), sleeps)
+        for _ in range(20):
+            run.look()
+        after = ThreadTimeGrowth(seconds(0.09), 0, thread=1, process=1)
+        run.look(Did(1, LOCK), Did(4, NETWORK, run=0.001), growth=[after], ended=(2,))
+        for _ in range(20):
+            run.look()
+        run.look(Did(1, LOCK), growth=[after], ended=(4,))
+        assert run.parts["network"] > 85
+
+    def test_who_asks_again_in_vain_was_woken_if_it_works_then(self) -> None:
+        """Nobody knows what ended the last of its waits, its timeout or the other thread."""
+        queue = replace(TIMED_FUTEX, until_ns=1)
+        for little, work in ((0.00004, 0.1), (0.0004, 0.1), (0.00004, 0.0005)):
+            run = LookedRun().look(Did(1, queue, run=0.1), Did(2, NETWORK))
+            for _ in range(3):
+                run.look(Did(1, queue, run=little))
+            run.look(Did(2, NETWORK, run=0.01))
+            run.look(Did(1, queue, run=work))
+            run.look(Did(1, DISK, run=0.01))
+            is_woken = (little, work) == (0.00004, 0.1)
+            assert (run.parts.get("sleep", 0) < 20) == is_woken, (little, work, run.parts)
+
     def test_a_wait_of_which_nobody_saw_the_end_is_woken_as_the_one_before(self) -> None:
         event = replace(TIMED_FUTEX, helpers="memory", helper_pids=frozenset((2,)))
         reads = Did(2, DISK, run=0.001, process=2)
@@ -528,6 +554,23 @@ class TestHandingOn:
         assert shares(wait(LOCK, 300), wait(TIMED, 0.1)) == {"lock": 100.0}
         ended = wait(LISTENS, 0.1, over=7, was_cut=True)
         assert shares(worker, ended) == {"lock": 100.0}
+
+    @pytest.mark.parametrize("timer", [SLEEP, TIMED_FUTEX])
+    def test_a_timer_after_which_nothing_is_done_decides_nothing_where_somebody_comes(
+        self, timer: BlockedThread
+    ) -> None:
+        """The first process of a server looks each second after those that serve."""
+        looks_after = wait(timer, 0.2, after_ns=NS_PER_MS // 5)
+        serves = wait(LISTENS, 0.1, process=2, over=7, after_ns=50 * NS_PER_MS)
+        assert shares(looks_after, serves)["network"] > 99
+        assert shares(looks_after, serves, wait(SLEEP, 20, process=3))["sleep"] == 100
+        assert shares(wait(timer, 20), serves) == {"sleep": 100.0}
+        for nobody in (
+            wait(LISTENS, 50, process=2),
+            wait(LISTENS, 0.1, process=2, over=7, after_ns=NS_PER_MS // 2),
+            wait(LISTENS, 0.1, process=2, over=7, after_ns=50 * NS_PER_MS, is_last=True),
+        ):
+            assert shares(looks_after, nobody) == {"sleep": 100.0}
 
     def test_many_threads_that_wait_for_each_other_cost_a_bounded_time(self) -> None:
         waits = [wait(LOCK, number % 7) for number in range(2000)]

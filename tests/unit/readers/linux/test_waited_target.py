@@ -101,7 +101,7 @@ def test_a_wait_that_no_argument_changes_is_the_same(machine: str) -> None:
             names.add(name)
             assert blocked == resolver.resolve_wait(1, call, 0, 0)
             assert blocked.wait.kind not in ("disk", "other"), "these are asked for more"
-    assert names == {"nanosleep", "clock_nanosleep", "accept", "accept4", "semop", "semtimedop"} & {
+    assert names == {"nanosleep", "clock_nanosleep", "accept", "accept4"} & {
         name for name, _ in calls.values()
     }
 
@@ -214,7 +214,11 @@ def process(tmp_path: Path) -> Iterator[FakeProcess]:
         ("futex", (8, 0x86, 0, 4096), "lock"),  # FUTEX_LOCK_PI: a thread holds it
         ("futex_wait", (8, 0, 0, 0, 4096), "sleep"),
         ("futex_waitv", (8, 1, 0, 0), "lock"),
-        ("semtimedop", (8, 1, 1, 4096), "lock"),
+        ("semop", (8, 1, 1), "lock"),
+        ("semtimedop", (8, 1, 1, 0), "lock"),
+        ("semtimedop", (8, 1, 1, 4096), "sleep"),
+        ("msgrcv", (8, 4096, 8, 0, 0), "pipe"),
+        ("mq_timedreceive", (99, 4096, 8, 0, 0), "pipe"),
         ("flock", (3,), "lock"),
         ("fcntl", (3, 7), "lock"),
         ("fcntl", (3, 1), "other"),
@@ -753,6 +757,56 @@ class TestWaitsForSomebodyToCome:
     def test_a_child_beside_it(self, process: FakeProcess) -> None:
         blocked = process.blocked_in_poll([1, 5], NOT_A_TIMEOUT)
         assert present(blocked.otherwise).wait == Wait("child")
+        assert blocked.may_wait_for_children
+
+
+@pytest.mark.parametrize(
+    ("link", "helpers", "limited"),
+    [
+        ("anon_inode:[eventfd]", "threads", "nobody"),
+        ("anon_inode:[signalfd]", "children", "children"),
+        ("anon_inode:[pidfd]", "children", "children"),
+        ("anon_inode:inotify", "nobody", "nobody"),
+    ],
+)
+def test_a_descriptor_by_which_others_tell_leads_to_them(
+    link: str, helpers: str, limited: str, process: FakeProcess
+) -> None:
+    process.opens(fd3=link)
+    for blocked in (process.blocked("read", 3), process.blocked_in_poll([3], NOT_A_TIMEOUT)):
+        assert (blocked.helpers, blocked.wait.kind in ("other", "child")) == (helpers, True)
+        assert blocked.may_be_idle == (link == "anon_inode:inotify")
+    blocked = process.blocked_in_poll([3], 2000)
+    assert (blocked.wait, blocked.helpers) == (Wait("sleep"), limited)
+
+
+def test_who_watches_files_beside_its_own_wake_up_may_wait_for_its_threads(
+    process: FakeProcess,
+) -> None:
+    process.opens(fd3="anon_inode:inotify", fd4="anon_inode:[eventfd]", fd5="/dev/null")
+    blocked = process.blocked_in_poll([3, 4], NOT_A_TIMEOUT)
+    assert blocked.may_be_idle
+    assert present(blocked.otherwise).helpers == "threads"
+    assert not process.blocked_in_poll([3, 4, 5], NOT_A_TIMEOUT).may_be_idle
+
+
+def test_messages_and_semaphores_between_processes_lead_to_the_others(
+    process: FakeProcess, tmp_path: Path
+) -> None:
+    process.opens(fd3="/orders")
+    other = tmp_path / "12" / "fd"
+    other.mkdir(parents=True)
+    (other / "7").symlink_to("/orders")
+    process.resolver = WaitResolver(
+        waiting_calls_of_machine("x86_64"),
+        str(tmp_path),
+        lambda: 0,
+        batch_pids=lambda: (12, 13, PID),
+    )
+    assert process.blocked("mq_timedreceive", 3).helper_pids == {12}
+    for name in ("semop", "semtimedop", "msgrcv", "msgsnd"):
+        blocked = process.blocked(name, 1, 64, 1, 1)
+        assert (blocked.helpers, blocked.helper_pids) == ("memory", {12, 13})
         assert blocked.may_wait_for_children
 
 
