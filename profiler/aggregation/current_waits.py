@@ -361,6 +361,8 @@ def _add_work_between_waits(
     """Add the work between two waits of a thread to both."""
     wait.had_come = before.came is not None and any(before.came)
     work_ns = before.work_until(wait)
+    if before.asks_until(wait):
+        before.is_asking = wait.is_asking = True
     wait.before_ns = work_ns + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
         wait.before_ns = before.before_ns

@@ -56,7 +56,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     waiting for the same; the first wait of these began with the look ``polled_since``. ``repeated``
     are these waits, and those that something ended after which the thread went on so with little
     work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``:
-    the last such waits of its process before were for a timer.
+    the last such waits of its process before were for a timer. ``is_asking``: it is one of many
+    sleeps one after the other, with hardly any work in between.
     """
 
     thread: int
@@ -93,6 +94,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     timeouts: int = 0
     repeated: _RepeatedWaits | None = None
     polled_since: int | None = None
+    is_asking: bool = False
 
     def repeat_without_work(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, as nothing came."""
@@ -116,11 +118,18 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         again and again, between two of these sleeps.
         """
         work_ns = following.run_ns - self.run_ns
-        if not (self.is_sleep and following.is_sleep):
+        if not self.asks_until(following):
             return work_ns
+        return work_ns // (int(following.slices) - int(self.slices))
+
+    def asks_until(self, following: "ThreadWait") -> bool:
+        """Whether the thread sleeps again and again until the following wait, and does hardly
+        anything in between.
+        """
+        if not (self.is_sleep and following.is_sleep):
+            return False
         slices = int(following.slices) - int(self.slices)
-        is_little = slices > 1 and work_ns < slices * _MAX_ASKING_NS
-        return work_ns // slices if is_little else work_ns
+        return slices > 1 and following.run_ns - self.run_ns < slices * _MAX_ASKING_NS
 
     @property
     def is_woken(self) -> bool:
@@ -221,7 +230,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     def held_back_work_ns(self) -> int:
         """The work that this wait held back; at least 1, so that equal threads share.
 
-        The timeout of a loop, which may be one of many timers, held back what followed.
+        The timeout of a loop, which may be one of many timers, held back what followed. The sleeps
+        of who asks again and again hold back no work: that before was for what it asks, and that
+        after waited for the answer.
         """
         deciding = self._deciding_wait
         if deciding is not self:
@@ -229,6 +240,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         after_ns = self.after_ns
         if after_ns is None:
             return 1 + self.before_ns
+        if self.is_asking:
+            return 1 + min(self.before_ns, after_ns)
         if after_ns >= self.before_ns or (not self.is_woken and self.is_of_loop):
             return 1 + after_ns
         return 1 + self.before_ns

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
-from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 
@@ -46,12 +45,6 @@ def _waits_for_clients(blocked: BlockedThread, wait: ThreadWait) -> bool:
     if not blocked.connections:
         return True
     return not wait.had_come and not blocked.awaits_answer
-
-
-def _has_somebody_come(wait: ThreadWait) -> bool:
-    """Whether somebody came, for whom the thread worked then."""
-    last = wait.last_repeated_wait
-    return not last.is_last and first_known(last.after_ns, 0) >= MIN_WORK_NS
 
 
 def _has_ended_by_timeout(blocked: BlockedThread, wait: ThreadWait) -> bool:
@@ -177,32 +170,20 @@ class LookDivision:
                 self._firm[wait] = _SLEEP
                 continue
             if blocked.may_go_on and wait.is_end_unclear:
-                self._firm[wait] = _UNCLEAR
-                continue
+                if blocked.helpers == "nobody":
+                    self._firm[wait] = _UNCLEAR
+                    continue
+                self._woken[wait] = _UNCLEAR  # unless those at the other ends say more
             is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.is_woken)
             if is_firm and blocked.helpers == "nobody":
                 self._firm[wait] = _with_busy_peer(blocked, wait)
             else:
                 self._add_wait(wait, blocked)
-        self._is_for_comers = False
-        if self._idle and any(_has_somebody_come(wait) for wait in self._idle):
-            self._let_comers_decide()
         self._by_process: dict[int, list[ThreadWait]] = {}
         if self._handing:
             for group in (self._firm, self._idle, self._handing, self._able, self._stopped):
                 for wait in group:
                     self._by_process.setdefault(wait.process, []).append(wait)
-
-    def _let_comers_decide(self) -> None:
-        """Where somebody comes, timers decide nothing after which hardly anything is done, as in
-        the first process of a server, which looks after the others.
-        """
-        for wait, name in self._firm.items():
-            if name.kind != _SLEEP.kind or wait.held_back_work_ns >= MIN_WORK_NS:
-                return
-        self._is_for_comers = True
-        self._idle.update(self._firm)
-        self._firm.clear()
 
     def _add_wait(self, wait: ThreadWait, blocked: BlockedThread) -> None:
         if blocked.otherwise is not None and _waits_for_clients(blocked, wait):
@@ -301,9 +282,7 @@ class LookDivision:
             self._has_unknown = True
             return
         handing = self._handing[wait].wait
-        if ends == (wait,) and (
-            handing.kind == "other" or wait.is_of_loop or self._is_little_timer(wait)
-        ):
+        if ends == (wait,) and (handing.kind == "other" or wait.is_of_loop):
             self._idle[wait] = handing  # a signal, or its own wake-up
             return
         if all(end in self._idle or end in self._serving for end in ends):
@@ -322,11 +301,6 @@ class LookDivision:
         total = sum(weights)
         for end, weight_ns in zip(ends, weights, strict=True):
             carried[end] = carried.get(end, 0) + own_ns * weight_ns / total
-
-    def _is_little_timer(self, wait: ThreadWait) -> bool:
-        """Whether a timeout ends the wait, and hardly anything follows, while somebody comes."""
-        is_timed = self._handing[wait].wait == _SLEEP
-        return self._is_for_comers and is_timed and wait.held_back_work_ns < MIN_WORK_NS
 
     def _waits_only_for_tasks(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> bool:
         """Whether a thread waits for tasks of another one of its process, which does the work, or

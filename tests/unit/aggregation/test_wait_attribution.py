@@ -83,6 +83,21 @@ def shares(
 
 
 class TestWeights:
+    @pytest.mark.parametrize(("slices", "sleep"), [(6, 16), (1, 51)])
+    def test_who_asks_again_and_again_does_not_wait_for_its_last_sleep_to_end(
+        self, slices: int, sleep: float
+    ) -> None:
+        """It works before and after, but for and with what it asks for."""
+        run = LookedRun({1: 0, 2: 1})
+        run.look(Did(1, SLEEP, run=0.1), Did(2, NETWORK, run=0.01, process=2))
+        for number in range(1, 4):
+            so_far = b"%d" % (number * slices)
+            growth = [ThreadTimeGrowth(NS_PER_MS // 5, 0, thread=1, process=1, slices=so_far)]
+            run.look(Did(1, SLEEP), growth=growth)
+        growth = [ThreadTimeGrowth(100 * NS_PER_MS, 0, thread=1, process=1, slices=b"30")]
+        run.look(Did(1, SLEEP), Did(2, NETWORK, run=0.01, process=2), growth=growth)
+        assert run.parts["sleep"] == pytest.approx(sleep, abs=2), run.parts
+
     def test_in_proportion_to_the_work_that_a_wait_held_back(self) -> None:
         assert shares(wait(NETWORK, 30), wait(SLEEP, 10)) == {"network": 75.0, "sleep": 25.0}
 
@@ -409,6 +424,17 @@ class TestHandingOn:
             is_woken = (little, work) == (0.00004, 0.1)
             assert (run.parts.get("sleep", 0) < 20) == is_woken, (little, work, run.parts)
 
+    def test_a_loop_of_which_nobody_knows_what_ended_its_poll_waits_for_its_peers_in_the_run(
+        self,
+    ) -> None:
+        """A scheduler whose workers answer, and that has timers, too."""
+        polls = replace(POLL, helpers="pipe", helper_pids=frozenset((2,)))
+        unclear = partial(wait, over=4, after_ns=9 * NS_PER_MS, came=(True,), timed_out=None)
+        asks = wait(NETWORK, 1, process=2, over=4)
+        assert shares(unclear(polls, 9), asks) == {"network": 100.0}
+        assert shares(unclear(polls, 9), wait(SLEEP, 1, process=3)) == {}
+        assert shares(unclear(POLL, 9), asks) == {}
+
     def test_a_wait_of_which_nobody_saw_the_end_is_woken_as_the_one_before(self) -> None:
         event = replace(TIMED_FUTEX, helpers="memory", helper_pids=frozenset((2,)))
         reads = Did(2, DISK, run=0.001, process=2)
@@ -554,23 +580,6 @@ class TestHandingOn:
         assert shares(wait(LOCK, 300), wait(TIMED, 0.1)) == {"lock": 100.0}
         ended = wait(LISTENS, 0.1, over=7, was_cut=True)
         assert shares(worker, ended) == {"lock": 100.0}
-
-    @pytest.mark.parametrize("timer", [SLEEP, TIMED_FUTEX])
-    def test_a_timer_after_which_nothing_is_done_decides_nothing_where_somebody_comes(
-        self, timer: BlockedThread
-    ) -> None:
-        """The first process of a server looks each second after those that serve."""
-        looks_after = wait(timer, 0.2, after_ns=NS_PER_MS // 5)
-        serves = wait(LISTENS, 0.1, process=2, over=7, after_ns=50 * NS_PER_MS)
-        assert shares(looks_after, serves)["network"] > 99
-        assert shares(looks_after, serves, wait(SLEEP, 20, process=3))["sleep"] == 100
-        assert shares(wait(timer, 20), serves) == {"sleep": 100.0}
-        for nobody in (
-            wait(LISTENS, 50, process=2),
-            wait(LISTENS, 0.1, process=2, over=7, after_ns=NS_PER_MS // 2),
-            wait(LISTENS, 0.1, process=2, over=7, after_ns=50 * NS_PER_MS, is_last=True),
-        ):
-            assert shares(looks_after, nobody) == {"sleep": 100.0}
 
     def test_many_threads_that_wait_for_each_other_cost_a_bounded_time(self) -> None:
         waits = [wait(LOCK, number % 7) for number in range(2000)]
