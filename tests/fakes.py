@@ -169,6 +169,9 @@ class FakeStackReader(PySpy):
     """
 
     dumped: ProcessStacks
+    dump_cpu_ns: int = 0
+    record_cpu_ns: int = 0
+    cpu_ns: int = 0
     failures: list[str] = field(default_factory=list)
     on_dump: Callable[[], object] = lambda: None
     asked: list[int] = field(default_factory=list)
@@ -188,6 +191,7 @@ class FakeStackReader(PySpy):
     def dump_stacks(self, pid: int) -> ProcessStacks:
         self.asked.append(pid)
         self.on_dump()
+        self.cpu_ns += self.dump_cpu_ns
         return ProcessStacks(failure=self.failures.pop(0)) if self.failures else self.dumped
 
     def record_stacks(
@@ -195,6 +199,7 @@ class FakeStackReader(PySpy):
     ) -> tuple[ProcessStacks, ...]:
         self.recordings.append((tuple(pids), seconds, rate_hz))
         self.on_record(seconds)
+        self.cpu_ns += len(pids) * self.record_cpu_ns
         return tuple(self.recorded for _ in pids)
 
     def interrupt(self) -> None:

@@ -6,8 +6,9 @@ Runs as a separate program (``python -I -S dump_server.py PROGRAM``) and is neve
 one thread, so it can limit a call between fork and exec. ``run`` does not count the calls, which
 are its children, as the command's. It ends with its standard input. The answer to a call is a line
 with the exit status (negative: the signal), the CPU time in microseconds and a length, followed by
-that many bytes: the standard output or, if the call failed, standard error. All answers to a line
-come together, in the order of its calls.
+that many bytes: the standard output or, if the call failed, standard error. The CPU time is that of
+the call and of this program since the answer before, at first since its start. All answers to a
+line come together, in the order of its calls.
 """
 
 import os
@@ -27,7 +28,7 @@ def main(program: str) -> None:
     os.nice(
         5
     )  # at most half the weight of a usual process: enough to read a stack before it has changed
-    before_seconds = time.process_time()
+    before_seconds = 0.0
     for line in sys.stdin.buffer:
         started = [_start_call(program, call.split()) for call in line.decode().split("|")]
         answers = []

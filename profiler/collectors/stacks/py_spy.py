@@ -70,7 +70,7 @@ class StackFrame(Struct, frozen=True):
 
 
 _LEFT_OUT = StackFrame("…", "")
-_Answer = tuple[int, int, bytes]  # the exit status, the CPU time in nanoseconds and the output
+_Answer = tuple[int, bytes]  # the exit status and the output
 
 
 class ThreadStack(Struct, frozen=True, kw_only=True):
@@ -185,13 +185,10 @@ def _folded_frame_text(text: str) -> str:
 
 
 class ProcessStacks(Struct, frozen=True, kw_only=True):
-    """The stacks of one process, or the reason why they are missing; and the CPU time of the
-    reading.
-    """
+    """The stacks of one process, or the reason why they are missing."""
 
     stacks: tuple[ThreadStack, ...] = ()
     failure: str | None = None
-    cpu_ns: int = 0
 
 
 def find_py_spy(search_path: str | None, interpreter: str) -> str | None:
@@ -258,7 +255,8 @@ class PySpy:
     is "", and it is never started. ``library_path``: the ``LD_LIBRARY_PATH`` that this interpreter
     may need (those of Software Collections and of modules of a computing cluster do).
 
-    Only one thread may call it; any thread may ``kill`` or ``interrupt`` it.
+    ``cpu_ns`` is the CPU time of the server and of all its calls, as of the last answer. Only one
+    thread may call it; any thread may ``kill`` or ``interrupt`` it.
     """
 
     def __init__(self, program: str, library_path: str | None = None) -> None:
@@ -268,6 +266,7 @@ class PySpy:
         self._server: subprocess.Popen[bytes] | None = None
         self._version: str | None = None
         self._is_recording = False
+        self.cpu_ns = 0
 
     @property
     def pid(self) -> int | None:
@@ -281,7 +280,7 @@ class PySpy:
             if isinstance(answer, Unavailable) or answer[0]:
                 words = ""
             else:
-                words = answer[2].decode(errors="replace")
+                words = answer[1].decode(errors="replace")
             self._version = on_one_line(words).strip()[:_MAX_REASON_CHARS] or "py-spy"
         return self._version
 
@@ -375,7 +374,8 @@ class PySpy:
             for _ in calls:
                 head = server.stdout.readline() if has_answered else b""
                 status, cpu_us, length = map(int, head.split())
-                answers.append((status, cpu_us * 1000, server.stdout.read(length)))
+                self.cpu_ns += cpu_us * 1000
+                answers.append((status, server.stdout.read(length)))
         except (OSError, ValueError):
             self.kill()
             reason = "the process that calls it has ended or does not answer"
@@ -389,13 +389,13 @@ def _dump_of_answer(
 ) -> ProcessStacks:
     if isinstance(answer, Unavailable):
         return ProcessStacks(failure=answer.reason)
-    status, cpu_ns, output = answer
+    status, output = answer
     if status == -signal.SIGINT:  # it was interrupted before it began
-        return ProcessStacks(cpu_ns=cpu_ns)
+        return ProcessStacks()
     stacks = Unavailable(_failure_reason(status, output)) if status else decode(output)
     if isinstance(stacks, Unavailable):
-        return ProcessStacks(failure=stacks.reason, cpu_ns=cpu_ns)
-    return ProcessStacks(stacks=stacks, cpu_ns=cpu_ns)
+        return ProcessStacks(failure=stacks.reason)
+    return ProcessStacks(stacks=stacks)
 
 
 def _failure_reason(status: int, errors: bytes) -> str:

@@ -13,6 +13,7 @@ from profiler.collectors.stacks.py_spy import PySpy, ThreadStack
 from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
 from profiler.collectors.stacks.recording_rate import Recording, RecordingRate
 from profiler.collectors.stacks.stack_profile import StackProfile
+from profiler.collectors.stacks.stacks_budget import StacksBudget
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import StoppableThread, Waiter, failure_warnings
@@ -25,9 +26,6 @@ from profiler.record.stacks_line import StacksLine
 from profiler.settings import StacksMode
 
 _FAST_AT_START_NS = 60 * NS_PER_SECOND
-# The share of one core that all samples of a run may use, from this duration on.
-_MAX_SHARE = 0.003
-_MIN_RUN_NS = 600 * NS_PER_SECOND
 # The periods and the shares of one core of samples at the fast and at the slow rate. This leaves
 # some of the budget for moments.
 _FAST = (NS_PER_SECOND, 0.018)
@@ -59,8 +57,9 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 class StackAccess(Struct, frozen=True, kw_only=True):
     """The sources of the stacks: py-spy, and the processes by Docker id.
 
-    ``vcpu`` is what a local command can use. Its reader is a child of the process whose children
-    are measured, so it is started before the first measurement.
+    ``own_cpu_ns`` is the calling thread's CPU time. ``vcpu`` is what a local command can use. Its
+    reader is a child of the process whose children are measured, so it is started before the first
+    measurement.
     """
 
     reader: PySpy
@@ -80,8 +79,7 @@ class SamplingSchedule:
         self._is_always_on = mode == "on"
         self._started_ns = started_ns
         self._last_ns: int | None = None
-        self._last_cost_ns = 0
-        self.spent_ns = 0
+        self.budget = StacksBudget(started_ns)
 
     def next_ns(self, now_ns: int, *, is_moment: bool) -> float:
         """The time of the next sample, which may be in the past; NEVER_NS if none is due."""
@@ -96,19 +94,13 @@ class SamplingSchedule:
             period_ns, share = _FAST
         else:
             period_ns, share = _SLOW
-        due_ns = self._last_ns + max(period_ns, round(self._last_cost_ns / share))
-        # From then on the budget suffices for another sample like the last one.
-        needed_ns = self.spent_ns + self._last_cost_ns
-        if needed_ns <= _MAX_SHARE * _MIN_RUN_NS:
-            affordable_ns = 0
-        else:
-            affordable_ns = round(needed_ns / _MAX_SHARE)
-        return max(due_ns, self._started_ns + affordable_ns)
+        due_ns = self._last_ns + max(period_ns, round(self.budget.last_cost_ns / share))
+        return max(due_ns, self.budget.affordable_ns(self.budget.last_cost_ns))
 
-    def add_sample_cost(self, at_ns: int, cost_ns: int) -> None:
+    def add_sample(self, at_ns: int, spent_ns: int) -> None:
+        """Add a sample, and the CPU time that was spent until its end."""
         self._last_ns = at_ns
-        self._last_cost_ns = cost_ns
-        self.spent_ns += cost_ns
+        self.budget.set_spent(spent_ns)
 
 
 class _SampledBatch(Struct):
@@ -172,7 +164,6 @@ class StackCollector:
         self._is_recording = threading.Event()
         self._has_recorded = threading.Event()
         self._source = self.name
-        self._reader_cpu_ns = 0
         self._failures = 0
         self._last_failure: str | None = None
         self._failure: str | None = None
@@ -225,7 +216,9 @@ class StackCollector:
     def wants_waits(self, batch: str) -> bool:
         followed = self._batches.get(batch)
         # To find out what 2,000 threads hold back takes 5 ms.
-        return followed is not None and followed.may_run_python and followed.profile.moments.is_idle
+        if followed is None or not followed.may_run_python:
+            return False
+        return followed.profile.moments.wants_waits
 
     def on_waits(self, batch: str, held_back_ns: Mapping[int, float]) -> None:
         with self._lock:
@@ -268,7 +261,7 @@ class StackCollector:
         return RecordPart(
             values={"stacks": stacks},
             warnings=self._warnings(followed, has_samples=has_samples, has_ended=has_ended),
-            reader_cpu_ns=self._reader_cpu_ns,
+            reader_cpu_ns=self._reader.cpu_ns,
         )
 
     def stacks_line(self, record: Record, batch: str) -> bytes | None:
@@ -353,25 +346,36 @@ class StackCollector:
             batches = list(self._batches.values())
         if not batches:
             return NEVER_NS
-        if self._rate is not None:
-            return self._rate.next_ns()
         is_moment = any(batch.profile.moments.is_sampling(now_ns) for batch in batches)
+        if self._rate is not None:
+            return self._rate.next_ns(is_moment=is_moment)
         return self._schedule.next_ns(now_ns, is_moment=is_moment)
 
     def _sample(self, reader: PySpy, now_ns: int) -> None:
-        before_ns = self._access.own_cpu_ns() + self._reader_cpu_ns
         recording = None
+        reading_cost_ns = 0
         for batch in list(self._batches.values()):
+            before_ns = self._spent_ns
             identities = self._dump(reader, batch)
+            reading_cost_ns += self._spent_ns - before_ns
             if self._rate is not None and identities and not self._thread.is_stopping:
                 is_moment = batch.profile.moments.is_sampling(now_ns)
                 recording = self._rate.next_recording(now_ns, len(identities), is_moment=is_moment)
                 self._record(reader, batch, identities, recording)
-        cost_ns = self._access.own_cpu_ns() + self._reader_cpu_ns - before_ns
+        spent_ns = self._spent_ns
         if self._rate is None:
-            self._schedule.add_sample_cost(now_ns, cost_ns)
+            self._schedule.add_sample(now_ns, spent_ns)
         else:
-            self._rate.add_recording(now_ns, self._clock.monotonic_ns(), cost_ns, recording)
+            self._rate.add_recording(
+                now_ns, self._clock.monotonic_ns(), spent_ns, recording, reading_cost_ns
+            )
+
+    @property
+    def _spent_ns(self) -> int:
+        """The CPU time of the calling thread, which samples, and of its programs, since their
+        start.
+        """
+        return self._access.own_cpu_ns() + self._reader.cpu_ns
 
     def _dump(self, reader: PySpy, batch: _SampledBatch) -> list[Identity]:
         """Read the stacks of all threads once; returns the processes."""
@@ -406,7 +410,6 @@ class StackCollector:
         recordings = []
         dumps = reader.record_stacks(pids, recording.seconds, recording.rate_hz)
         for identity, dump in zip(identities, dumps, strict=True):
-            self._reader_cpu_ns += dump.cpu_ns
             if dump.failure is None:
                 recordings.append(batch.python.note_read_and_drop_torn(identity, dump.stacks))
             else:
@@ -427,7 +430,6 @@ class StackCollector:
             self._is_reading = True
             dump = reader.dump_stacks(identity[0])
             self._is_reading = False
-            self._reader_cpu_ns += dump.cpu_ns
             if (
                 self._thread.is_stopping
                 or dump.failure is None

@@ -120,14 +120,24 @@ class StackMoments:
         self._sampled_until_ns: dict[MomentKind, int] = {}
         self._past: list[_Moment] = []
         self._recent: deque[tuple[int, Sequence[ThreadStack]]] = deque(maxlen=_MAX_RECENT)
-        self._late: list[Sequence[ThreadStack]] = []  # of the moment that has just begun
+        # Of the present idle moment, until it is known whose waits held it back.
+        self._late: list[Sequence[ThreadStack]] = []
         # The work that the wait of each thread holds back, by the kernel's ids; empty if unknown.
         self._held_back_ns: Mapping[int, float] = {}
+        self._is_asked_since_begin = False  # of the present idle moment
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing has run for a while."""
-        return self._short is not None or "idle" in self._present
+    def wants_waits(self) -> bool:
+        """Whether nothing has run for a while, and nobody has said since the last sample whose
+        waits hold the run back. To ask costs more than to read the usage.
+        """
+        if self._idle_moment is None:
+            return False
+        return bool(self._late) or not self._is_asked_since_begin
+
+    @property
+    def _idle_moment(self) -> _Moment | None:
+        return self._present.get("idle", self._short)
 
     def add_usage(self, sample: ContainerSample, sizes: ResourceLimits, now_ns: int) -> None:
         if self._window:
@@ -137,7 +147,7 @@ class StackMoments:
             vcpu = mean_vcpu_between(last, sample)
             if first_known(vcpu, math.inf) > max_idle_vcpu(sizes.vcpu):
                 self._idle_since_ns = None
-                self._add_earlier_samples_to_short()
+                self._add_late_samples()
                 self._keep_moment(self._short)
                 self._short = None
             else:
@@ -155,27 +165,28 @@ class StackMoments:
     def on_waits(self, held_back_ns: Mapping[int, float]) -> None:
         """The work that the wait of each thread holds back now."""
         self._held_back_ns = held_back_ns
-        self._add_earlier_samples_to_short()
+        self._is_asked_since_begin = True
+        self._add_late_samples()
 
     def add_stacks(self, stacks: Sequence[ThreadStack], at_ns: int) -> None:
         """Count the most informative ones of the stacks that were read at one time; of those in
-        an idle moment, of the threads whose waits hold the run back.
+        an idle moment, of the threads whose waits hold the run back, as soon as that is known.
         """
-        self._add_earlier_samples_to_short()
         self._recent.append((at_ns, stacks))
         for moment in self._present.values():
-            if moment.kind == "idle":
-                self._add_to_idle(moment, stacks)
-            else:
+            if moment.kind != "idle":
                 moment.add_stacks(_best_ranked(stacks))
-        if self._short is not None:
-            self._add_to_idle(self._short, stacks)
+        if self._idle_moment is not None:
+            self._late.append(stacks)
+            if len(self._late) > _MAX_RECENT:  # nobody says it
+                self._add_late_samples()
 
-    def _add_earlier_samples_to_short(self) -> None:
-        """Add the samples that were taken before the reading that has shown the moment."""
+    def _add_late_samples(self) -> None:
+        """Add the samples that wait to the idle moment, by what is known of the waits."""
+        moment = self._idle_moment
         for stacks in self._late:
-            if self._short is not None:
-                self._add_to_idle(self._short, stacks)
+            if moment is not None:
+                self._add_to_idle(moment, stacks)
         self._late = []
 
     def _add_to_idle(self, moment: _Moment, stacks: Sequence[ThreadStack]) -> None:
@@ -209,7 +220,7 @@ class StackMoments:
                 moment.add_counts(samples, counts)
 
     def stack_moments(self) -> tuple[StackMoment, ...]:
-        self._add_earlier_samples_to_short()
+        self._add_late_samples()
         sampled = [moment for moment in (*self._past, *self._present.values()) if moment.samples]
         if self._short is not None and self._short.is_shown:
             sampled.append(self._short)
@@ -223,6 +234,7 @@ class StackMoments:
             return
         if self._short is None:
             self._short = _Moment("idle", from_ns)
+            self._is_asked_since_begin = False
             self._late = [stacks for at_ns, stacks in self._recent if at_ns >= from_ns]
         self._short.to_ns = read_ns
 

@@ -263,8 +263,9 @@ class ProcessTree:
         was read already.
         """
         descendants: dict[int, proc.ProcessStat] = {}
-        beginnings = [list_children(self._root_pid, 1)]
-        beginnings += [(pid,) for pid in self._processes]
+        children = list_children(self._root_pid, 1)
+        beginnings = [[pid for pid in children if pid not in self._unrelated_children]]
+        beginnings += [[pid] for pid in self._processes]
         for first_pids in beginnings:
             pending = list(first_pids)
             while pending:

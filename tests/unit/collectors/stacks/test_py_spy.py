@@ -80,8 +80,24 @@ def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
     dump = spy.dump_stacks(77)
     assert dump.failure is None
     assert [stack.folded for stack in dump.stacks] == ["f (job.py)"]
-    assert dump.cpu_ns > 0
+    assert spy.cpu_ns > 0
     assert make('[ "$*" = --version ] && echo "py-spy 0.4.3"').version == "py-spy 0.4.3"
+
+
+def test_the_cpu_time_has_the_start_of_the_server(make: Callable[[str], PySpy]) -> None:
+    spy = make("echo []")
+    pid = present(spy.pid)
+    clock_id = (~pid << 3) | 2  # that of the CPU time of a process
+
+    def waits_for_calls() -> bool:
+        stat = proc.read_stat(f"/proc/{pid}")
+        return stat.state == "S" and b"dump_server" in (proc.read_or_none(stat_path) or b"")
+
+    stat_path = f"/proc/{pid}/cmdline"
+    wait_until(waits_for_calls, "the server to wait")
+    start_ns = time.clock_gettime_ns(clock_id)
+    assert spy.dump_stacks(77).failure is None
+    assert spy.cpu_ns >= start_ns
 
 
 @pytest.mark.parametrize(

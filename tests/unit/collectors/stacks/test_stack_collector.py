@@ -60,17 +60,20 @@ class SampledPython:
     processes: dict[str, tuple[Identity, ...]] = field(default_factory=lambda: {"d1": ((10, 1),)})
     programs: dict[int, tuple[str, bool | None]] = field(default_factory=dict)
     used_cpu_seconds: float = 0
+    own_cpu_seconds: float = 0
     local_vcpu: float = 0
     rate_hz: int | None = None
 
     def __post_init__(self) -> None:
         self.reader = FakeStackReader(
-            ProcessStacks(stacks=(stack("<module>", "parse"),), cpu_ns=seconds(0.01))
+            ProcessStacks(stacks=(stack("<module>", "parse"),)),
+            dump_cpu_ns=seconds(0.01),
+            record_cpu_ns=seconds(0.01),
         )
         access = StackAccess(
             reader=self.reader if self.is_installed else PySpy(""),
             find_processes=lambda docker_id: self.processes.get(docker_id, ()),
-            own_cpu_ns=lambda: 0,
+            own_cpu_ns=lambda: seconds(self.own_cpu_seconds),
             advice=_ADVICE,
             vcpu=self.local_vcpu or None,
             runs_python=lambda pid, last: (
@@ -119,12 +122,12 @@ def test_a_run_of_100_seconds() -> None:
     assert line["steps"][-1]["offsetMs"] + line["steps"][-1]["durationMs"] <= 105_000
 
 
-def _recorded(*counts: int, cost_seconds: float = 0.01) -> ProcessStacks:
+def _recorded(*counts: int) -> ProcessStacks:
     """A recording of a thread that ran so often in each function."""
     stacks = []
     for number, count in enumerate(counts):
         stacks.append(replace(stack("main", f"step{number}"), count=count, thread_id=1))
-    return ProcessStacks(stacks=tuple(stacks), cpu_ns=seconds(cost_seconds))
+    return ProcessStacks(stacks=tuple(stacks))
 
 
 _WAITING = ProcessStacks(stacks=(stack("main", "wait", is_active=False),))
@@ -159,8 +162,8 @@ def test_a_waiting_thread_counts_for_the_time_since_the_reading_before() -> None
 def test_the_samples_of_a_recording_are_spread_over_its_time() -> None:
     fakes = SampledPython(local_vcpu=2).begin()
     fakes.reader.dumped = ProcessStacks()
+    fakes.go_on(5)
     fakes.reader.recorded = _recorded(82)
-    fakes.clock.now_ns += seconds(5)
     fakes.go_on(1)
     line = json.loads(present(fakes.collector.stacks_line(_RECORD, "d1")))
     text = "main (job.py);step0 (job.py)"
@@ -223,11 +226,25 @@ def test_the_end_of_a_run_does_not_wait_between_two_recordings() -> None:
 
 def test_recordings_that_fail_leave_the_readings_and_keep_the_budget() -> None:
     fakes = SampledPython(local_vcpu=2).begin()
-    fakes.reader.recorded = ProcessStacks(failure="no recording", cpu_ns=seconds(0.005))
+    fakes.reader.recorded = ProcessStacks(failure="no recording")
+    fakes.reader.record_cpu_ns = seconds(0.005)
     fakes.reader.on_record = lambda _: None
     fakes.go_on(600)
     assert present(fakes.record().stacks).running_samples == len(fakes.reader.recordings)
     assert 0.015 * len(fakes.reader.recordings) <= 0.003 * 600
+
+
+@pytest.mark.parametrize("local_vcpu", [0, 2])
+def test_the_budget_sees_what_the_sampler_its_reader_and_their_start_take(
+    local_vcpu: float,
+) -> None:
+    fakes = SampledPython(local_vcpu=local_vcpu).begin()
+    fakes.reader.cpu_ns = seconds(1.2)
+    fakes.own_cpu_seconds = 0.5
+    fakes.go_on(599)
+    assert len(fakes.reader.asked) == 1
+    fakes.go_on(300)
+    assert len(fakes.reader.asked) > 1
 
 
 def test_a_run_that_ends_before_or_in_its_first_call_has_one_warning() -> None:
@@ -348,9 +365,7 @@ def test_in_the_mode_of_moments_only_these_are_sampled(every: int) -> None:
     fakes = SampledPython(mode="moments").begin()
     usage(fakes, 100, 0.5, every=every)
     assert fakes.reader.asked == []
-    fakes.reader.dumped = ProcessStacks(
-        stacks=(stack("<module>", "recv", is_active=False),), cpu_ns=seconds(0.01)
-    )
+    fakes.reader.dumped = ProcessStacks(stacks=(stack("<module>", "recv", is_active=False),))
     usage(fakes, 60, 0.0, every=every)
     usage(fakes, 100, 0.5, every=every)
     stacks = present(fakes.record().stacks)
@@ -375,13 +390,13 @@ def test_an_idle_moment_asks_what_the_waits_of_its_threads_hold_back() -> None:
             replace(stack("serve", is_active=False), kernel_id=8),
             replace(stack("<module>", "recv", is_active=False), kernel_id=7),
         ),
-        cpu_ns=seconds(0.01),
     )
     for second in range(80):
         usage(fakes, 1, 0.5 if second < 20 else 0.0)
         waits.pass_waits_on("d1", held_back_ns)
     waits.pass_waits_on("another", held_back_ns)
-    assert len(asked) == 60  # from the second reading without a run on
+    # At the begin, and after each sample.
+    assert len(asked) == 1 + len(fakes.reader.asked) == 31
     (moment,) = present(fakes.record().stacks).moments
     assert (moment.stack[-1], moment.percent) == ("recv (job.py:7)", 100)
 
@@ -404,9 +419,7 @@ def test_without_python_nobody_asks_what_the_waits_hold_back() -> None:
 def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
     """It is printed every minute, and log drivers split long lines."""
     fakes = SampledPython().begin()
-    fakes.reader.dumped = ProcessStacks(
-        stacks=(stack(*(f"f{index}" for index in range(30))),), cpu_ns=0
-    )
+    fakes.reader.dumped = ProcessStacks(stacks=(stack(*(f"f{index}" for index in range(30))),))
     usage(fakes, 60, 1)
     whole, short = (
         present(fakes.record(replace(_RECORD, status=status)).stacks).moments[0].stack
@@ -446,13 +459,15 @@ def taken(
     The cost of the next sample is not known before; it may be above that of the last one.
     """
     schedule, now_ns, times = SamplingSchedule(mode, 0), 0, list[float]()
+    spent_ns = 0
     while now_ns < seconds(until):
         is_moment = any(now_ns // NS_PER_SECOND in moment for moment in moments)
         due_ns = schedule.next_ns(now_ns, is_moment=is_moment)
         if due_ns <= now_ns:
-            schedule.add_sample_cost(now_ns, costs_ms[len(times) % len(costs_ms)] * _MS)
+            spent_ns += costs_ms[len(times) % len(costs_ms)] * _MS
+            schedule.add_sample(now_ns, spent_ns)
             times.append(now_ns / NS_PER_SECOND)
-            assert schedule.spent_ns <= 0.003 * max(now_ns, seconds(600)) + max(costs_ms) * _MS
+            assert spent_ns <= 0.003 * max(now_ns, seconds(600)) + max(costs_ms) * _MS
         now_ns += NS_PER_SECOND // 5
     return times
 
@@ -461,7 +476,7 @@ def test_a_moment_has_a_sample_a_second_and_expensive_samples_are_rarer() -> Non
     times = taken("on", 300, [5], moments=(range(100, 130),))
     assert len([at for at in times if 101 <= at < 130]) == 29
     times = taken("on", 600, [90])
-    assert [round(after - before) for before, after in pairwise(times)][:10] == [5] * 10
+    assert [round(after - before) for before, after in pairwise(times)][1:10] == [5] * 9
     assert 90 * len(times) <= 1800
 
 

@@ -256,6 +256,23 @@ def test_the_one_sample_of_a_short_idle_moment_may_be_before_the_reading_that_sh
     assert (moment.stack[-1], moment.samples) == ("wait (job.py:1)", 1)
 
 
+def test_whose_waits_held_an_idle_moment_back_is_asked_once_and_after_each_sample() -> None:
+    moments = StackMoments()
+    asked = []
+    for at, cpu in enumerate((0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 3.0, 4.0)):
+        moments.add_usage(sample(START_NS + seconds(at), cpu, 100), _SIZES, seconds(at))
+        if moments.wants_waits:
+            moments.on_waits({7: 1e9} if at > 3 else {8: 1e9})
+            asked.append(at)
+        if at == 4:
+            main = replace(stack("<module>", "wait"), kernel_id=7)
+            listener = replace(stack("serve"), kernel_id=8)
+            moments.add_stacks((main, listener), START_NS + seconds(4.2))
+    assert asked == [3, 5]
+    (moment,) = moments.stack_moments()
+    assert (moment.stack[-1], moment.samples) == ("wait (job.py:1)", 1)
+
+
 def moment_of(*stacks: ThreadStack, held_back_ns: Mapping[int, float]) -> str | None:
     """The innermost function of an idle moment in which all samples are these."""
     run = Run().go_on(10)

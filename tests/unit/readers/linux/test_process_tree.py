@@ -345,6 +345,21 @@ def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.Monke
         process.kill()
 
 
+def test_an_unrelated_child_costs_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = proc.read_or_none
+
+    def read_or_none(path: str) -> bytes | None:
+        read.append(path)
+        return real(path)
+
+    monkeypatch.setattr(proc, "read_or_none", read_or_none)
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        ProcessTree(os.getpid(), (process.pid,), lambda: 0).read_all()
+        process.kill()
+    assert f"/proc/{process.pid}/stat" not in read
+
+
 def test_a_child_that_has_ended_is_not_hidden() -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     with subprocess.Popen(["sleep", "1000"]) as process:
