@@ -59,7 +59,11 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
         Benchmark("nvml", "NVIDIA GPUs"),
         Benchmark("resize_windows", "Windows of runs for `resize`", quick=("--runs", "20000")),
         Benchmark("job_sizes", "Sizes of job definitions of AWS Batch", quick=("--runs", "20000")),
-        Benchmark("why_threads", "Cost of the time breakdown", quick=("--ticks", "40")),
+        Benchmark(
+            "why_threads",
+            "Cost of the time breakdown",
+            quick=("--seconds", "40", "--watchers", "2"),
+        ),
         Benchmark(
             "why_cost",
             "Cost of the call stacks",

@@ -1,23 +1,27 @@
 """Measure what reading the batch's threads costs, relative to the process collector without it.
 
-    python -m benchmarks.why_threads [--ticks 80] [--json FILE]
+    python -m benchmarks.why_threads [--seconds 80] [--watchers 4] [--json FILE]
 
-Two collectors, one with and one without the thread reader, read the same real processes in turn,
-once a second as in a task. Their CPU times are compared, without SYS_PTRACE and with it. The
-processes run in a cgroup of their own, which represents the batch's container (this requires root;
-those that wait for a disk have one of version 1 that limits their reads, too), and everything in a process namespace of its own: a task sees no new processes of others, each of
-which costs the collector a look at its cgroup.
+Of each batch, several monitors' collectors read the same real processes at the same time, once a
+second as in a task, each in a process of its own and in its own thread: as many without the thread
+reader as with it, with SYS_PTRACE and without. Compared are the CPU times of the whole processes in
+the same blocks of time, with whatever else wakes them: a busy machine makes both dearer. No reading
+finds the caches warm that another one has just filled, so they are spread over the second.
+
+The processes run in a cgroup of their own, which represents the batch's container (this requires
+root; those that wait for a disk have one of version 1 that limits their reads, too), and everything
+in a process namespace of its own: a task sees no new processes of others, each of which costs the
+collector a look at its cgroup.
 """
 
+import argparse
 import contextlib
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -27,7 +31,7 @@ from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from profiler.collectors.processes.container_processes import ContainerProcesses
 from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
-from profiler.core.clock import SystemClock
+from profiler.core.clock import Clock, SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.cgroup.group_pressure import open_group_pressure
@@ -42,7 +46,8 @@ _MAX_MORE_PERCENT = 15
 # Threads have their turn ever more rarely, at least in every 40th reading.
 _WARM_UP_TICKS = 420
 _WARM_UP_PAUSE_SECONDS = 0.03
-_TICKS_PER_BLOCK = 40
+# All turns of the threads.
+_BLOCK_SECONDS = 40
 _CONTAINER_ID = "b" * 64
 _NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 _WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
@@ -133,15 +138,10 @@ def run_disk_readers(count: int) -> Iterator[str]:
             group.rmdir()
 
 
-def cpu_ms(work: Callable[[], object]) -> float:
-    """The CPU time of this thread during the work."""
-    started_ns = time.thread_time_ns()
-    work()
-    return (time.thread_time_ns() - started_ns) / 1e6
-
-
 _BATCHES: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
+    "1 process": lambda: run_batch(1),
     "50 processes": lambda: run_batch(50),
+    "500 processes": lambda: run_batch(500),
     "4 processes with 8 threads each": lambda: run_commands(
         [[sys.executable, "-c", _THREADS_CODE]] * 4
     ),
@@ -150,38 +150,29 @@ if (_BLKIO_ROOT / "cgroup.procs").exists():
     _BATCHES["4 processes with 8 threads each that wait for a disk"] = lambda: run_disk_readers(4)
 
 
-class TickCosts(Struct, frozen=True):
-    """The CPU times of single ticks in milliseconds."""
+class WatcherKind(Struct, frozen=True):
+    """A collector with or without the thread reader, and how its process is started."""
 
-    with_threads: list[float]
-    without: list[float]
-
-    @property
-    def more_percent(self) -> float:
-        """How much more CPU time the thread reader takes."""
-        return 100 * (typical_ms(self.with_threads) / typical_ms(self.without) - 1)
+    reads_threads: bool
+    prefix: tuple[str, ...] = ()
 
 
-def typical_ms(ticks: Sequence[float]) -> float:
-    """The median of the means of blocks, each with all turns of the threads, and as many ticks that
-    came first in their second, with cold caches, as others.
-    """
-    starts = range(0, len(ticks), _TICKS_PER_BLOCK)
-    return statistics.median(
-        [statistics.mean(ticks[start : start + _TICKS_PER_BLOCK]) for start in starts]
-    )
+_WITHOUT = WatcherKind(reads_threads=False)
+_LEVELS = {
+    1: WatcherKind(reads_threads=True, prefix=_WITHOUT_CAPABILITIES),
+    2: WatcherKind(reads_threads=True),
+}
 
 
-def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
+def make_collector(docker_id: str, clock: Clock, *, reads_threads: bool) -> ProcessCollector:
     """The collector of the monitor that watches the batch, with or without the thread reader."""
-    processes = MachineProcesses(time.monotonic_ns)
+    processes = MachineProcesses(clock.monotonic_ns)
     access = ProcessAccess(
         begin_tick=processes.mark_out_of_date,
         open_processes=lambda docker_id: ContainerProcesses(docker_id, processes),
         open_cgroup=find_container_cgroup,
         oom_kills=machine_oom_kills,
-        # No pause after an expensive first tick, so that each tick is measured.
-        own_cpu_ns=lambda: 0,
+        own_cpu_ns=time.thread_time_ns,
         exit_waiter=ProcessExitWaiter(),
         open_threads=(
             lambda: ThreadReader(
@@ -194,69 +185,133 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         else None,
     )
     points: int = SettingsReader({}).value("series_points")
-    collector = ProcessCollector(access, SystemClock(), NS_PER_SECOND, lambda _: None, points)
+    collector = ProcessCollector(access, clock, NS_PER_SECOND, lambda _: None, points)
     collector.on_batch_started(ContainerMetadata(docker_id=docker_id, name="batch"))
     return collector
 
 
-def measure_ticks(docker_id: str, ticks: int) -> TickCosts:
-    """Let both collectors read in turn, once a second.
+class _FastClock(SystemClock):
+    """A clock that can be ahead of the system's."""
 
-    The first of them changes from second to second.
+    def __init__(self) -> None:
+        self.ahead_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns() + self.ahead_ns
+
+    def wall_ns(self) -> int:
+        return time.time_ns() + self.ahead_ns
+
+
+def watch(docker_id: str, blocks: int, *, reads_threads: bool) -> None:
+    """Watch the batch in this process: warm up, wait for a line on the standard input, and print
+    the CPU time of each block in seconds as JSON.
     """
-    collectors = {
-        reads_threads: make_collector(docker_id, reads_threads=reads_threads)
-        for reads_threads in (True, False)
-    }
-    costs: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(_WARM_UP_TICKS + ticks):
-        for reads_threads in (True, False) if number % 2 else (False, True):
-            cost_ms = cpu_ms(partial(_read_once, collectors[reads_threads]))
-            if number >= _WARM_UP_TICKS:
-                costs[reads_threads].append(cost_ms)
-        time.sleep(_WARM_UP_PAUSE_SECONDS if number < _WARM_UP_TICKS else 1)
-    return TickCosts(costs[True], costs[False])
+    clock = _FastClock()
+    collector = make_collector(docker_id, clock, reads_threads=reads_threads)
+    for _ in range(_WARM_UP_TICKS):
+        collector.tick()
+        collector.look()
+        time.sleep(_WARM_UP_PAUSE_SECONDS)
+        clock.ahead_ns += NS_PER_SECOND
+    print(flush=True)
+    sys.stdin.readline()
+    collector.start()
+    time.sleep(1)
+    used: list[float] = []
+    end, before = time.monotonic(), time.process_time()
+    for _ in range(blocks):
+        end += _BLOCK_SECONDS
+        time.sleep(max(end - time.monotonic(), 0))
+        used.append(time.process_time() - before)
+        before += used[-1]
+    sys.stdout.buffer.write(msgspec.json.encode(used))
 
 
-def _read_once(collector: ProcessCollector) -> None:
-    """One reading of the processes, and one look at the threads."""
-    collector.tick()
-    collector.look()
-
-
-def measure_in_process(docker_id: str, ticks: int, prefix: Sequence[str]) -> TickCosts:
-    """Measure in a process of its own, which may have fewer privileges."""
-    options = ("--batch", docker_id, "--ticks", str(ticks))
-    command = [*prefix, sys.executable, "-m", "benchmarks.why_threads", *options]
+def measure_watchers(
+    docker_id: str, kinds: Sequence[WatcherKind], blocks: int, watchers: int
+) -> list[list[float]]:
+    """Let so many watchers of each kind watch the batch at the same time; returns the CPU seconds
+    of each kind in each block.
+    """
     root = Path(__file__).resolve().parent.parent
-    return msgspec.json.decode(
-        subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout, type=TickCosts
-    )
+    module = (sys.executable, "-m", "benchmarks.why_threads")
+    started = [
+        subprocess.Popen(
+            [
+                *kind.prefix,
+                *module,
+                *("--batch", docker_id, "--seconds", str(blocks * _BLOCK_SECONDS)),
+                *(() if kind.reads_threads else ("--without",)),
+            ],
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(watchers)
+        for kind in kinds
+    ]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        begin = time.monotonic()
+        for number, process in enumerate(started):
+            time.sleep(max(begin + number / len(started) - time.monotonic(), 0))
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        used = [
+            msgspec.json.decode(process.communicate()[0], type=list[float]) for process in started
+        ]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return [
+        [sum(block) for block in zip(*used[number :: len(kinds)], strict=True)]
+        for number in range(len(kinds))
+    ]
 
 
-def measure(ticks: int) -> Iterator[Figure]:
-    """Both levels with both batches."""
+def measure(options: argparse.Namespace) -> Iterator[Figure]:
+    """Both levels with all batches."""
+    blocks, watchers = max(options.seconds // _BLOCK_SECONDS, 1), options.watchers
     for scope, run in _BATCHES.items():
+        if not any(text in scope for text in options.only):
+            continue
         with run() as docker_id:
-            for level, prefix in ((1, _WITHOUT_CAPABILITIES), (2, ())):
-                costs = measure_in_process(docker_id, ticks, prefix)
-                without_ms, with_ms = typical_ms(costs.without), typical_ms(costs.with_threads)
-                yield Figure(
-                    f"more CPU of the process collector with threads, level {level}, {scope}",
-                    costs.more_percent,
-                    "%",
-                    digits=1,
-                    at_most=_MAX_MORE_PERCENT if level == 1 else None,
-                    note=f"{without_ms:.2f} → {with_ms:.2f} ms a tick",
-                )
+            kinds = (_WITHOUT, *_LEVELS.values())
+            without, *others = measure_watchers(docker_id, kinds, blocks, watchers)
+        for level, used in zip(_LEVELS, others, strict=True):
+            more_percent = [
+                100 * (ours / other - 1) for ours, other in zip(used, without, strict=True)
+            ]
+            ms = [
+                1000 * sum(each) / (blocks * _BLOCK_SECONDS * watchers) for each in (without, used)
+            ]
+            spread = f"{min(more_percent):.0f} to {max(more_percent):.0f} %"
+            yield Figure(
+                f"more CPU of the process collector with threads, level {level}, {scope}",
+                100 * (sum(used) / sum(without) - 1),
+                "%",
+                digits=1,
+                at_most=_MAX_MORE_PERCENT if level == 1 else None,
+                note=f"{spread} in {blocks} blocks, {ms[0]:.2f} → {ms[1]:.2f} ms a second",
+            )
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--ticks", type=int, default=80, help="ticks per measurement, one a second")
+    parser.add_argument("--seconds", type=int, default=80, help="duration of each measurement")
+    parser.add_argument("--watchers", type=int, default=4, help="collectors of each kind at once")
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of batches")
     parser.add_argument(
-        "--batch", help="id of a running batch: measure it in this process, and print JSON"
+        "--batch", help="id of a running batch: watch it in this process, and print JSON"
+    )
+    parser.add_argument(
+        "--without", action="store_true", help="with --batch: without the thread reader"
     )
     parser.add_argument(
         "--in-namespace",
@@ -265,14 +320,15 @@ def main(arguments: Sequence[str]) -> None:
     )
     options = parser.parse_args(arguments)
     if options.batch is not None:
-        sys.stdout.buffer.write(msgspec.json.encode(measure_ticks(options.batch, options.ticks)))
+        blocks = options.seconds // _BLOCK_SECONDS
+        watch(options.batch, blocks, reads_threads=not options.without)
         return
     if os.geteuid() == 0 and not options.in_namespace:
         command = (sys.executable, "-m", "benchmarks.why_threads", "--in-namespace", *arguments)
         raise SystemExit(subprocess.run((*_NAMESPACE, *command), check=False).returncode)
     title = "Cost of the time breakdown"
     if os.geteuid() == 0:
-        result = BenchmarkResult(title, figures=tuple(measure(options.ticks)))
+        result = BenchmarkResult(title, figures=tuple(measure(options)))
     else:
         result = BenchmarkResult(
             title=title, tables=("Not measured, because it creates a cgroup: run it as root.",)
