@@ -155,7 +155,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     """Read the settings of notices. Invalid settings of the search cluster do not affect them."""
     return NoticeSettings(
         subjects=_read_subjects(split_names(environment.get("NOTIFY", ""))),
-        families=split_names(environment.get("NOTIFY_FAMILIES", "")),
+        families=_read_globs(environment, "NOTIFY_FAMILIES"),
         services=_read_boolean(environment, "NOTIFY_SERVICES"),
         unusual_as_failures=_read_boolean(environment, "NOTIFY_UNUSUAL"),
         report_wait_seconds=_read_number(
@@ -173,7 +173,7 @@ def read_retry_settings(environment: Mapping[str, str]) -> tuple[tuple[str, ...]
     the largest memory.
     """
     max_memory_mb = _read_number(environment, "RETRY_MAX_MEMORY_MB", 61_440, (0, 1_048_576), "MiB")
-    return split_names(environment.get("RETRY_OUT_OF_MEMORY", "")), max_memory_mb
+    return _read_globs(environment, "RETRY_OUT_OF_MEMORY"), max_memory_mb
 
 
 def read_key_table(environment: Mapping[str, str]) -> str | None:
@@ -214,6 +214,14 @@ def read_kept_days(environment: Mapping[str, str]) -> float:
 
 def _read_text(environment: Mapping[str, str], name: str) -> str:
     return environment.get(name, "").strip()
+
+
+def _read_globs(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Read the globs of families, of which no name has a space."""
+    globs = split_names(environment.get(name, ""))
+    if any(glob.split() != [glob] for glob in globs):
+        raise SettingsError(f"{name} must be names of families or globs, separated by commas.")
+    return globs
 
 
 def _read_subjects(words: Sequence[str]) -> frozenset[Subject]:

@@ -105,6 +105,14 @@ def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
+def check_is_of_all_signals(url: str, setting: str) -> None:
+    """Raise UsageError for the address of one signal, to which nothing could be sent."""
+    for signal in SIGNALS:
+        ending = f"/v1/{signal}"
+        if urlsplit(url).path.rstrip("/").endswith(ending):
+            raise UsageError(f"{setting} ends in {ending}, which is added to it: leave that out.")
+
+
 class _VariableReader(Struct):
     """Reads variables; a variable of one signal takes precedence over the variable of all
     signals.
@@ -124,6 +132,7 @@ class _VariableReader(Struct):
             return None
         _check_address_form(url, setting)
         if not is_own:
+            check_is_of_all_signals(url, setting)
             parts = urlsplit(url)
             url = parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal}").geturl()
         aws = None

@@ -291,6 +291,11 @@ def _utc_ns_of_local_times(locals_: Iterable[datetime], zone: tzinfo) -> Iterato
             yield (moment - _EPOCH) // _MICROSECOND * NS_PER_US
 
 
+def check_expression(expression: str) -> None:
+    """Raise ScheduleExpressionError for an expression that cannot be read."""
+    _read_expression(expression)
+
+
 @lru_cache(maxsize=1024)
 def _read_expression(expression: str) -> _Expression:
     try:

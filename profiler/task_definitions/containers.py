@@ -314,10 +314,15 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
     Raises TaskProfilerError.
     """
     names = [container.name for container in containers if container.name != MONITOR_NAME]
+    if not names:
+        raise TaskProfilerError(
+            "This definition has no container besides the monitor: give that of a batch; --image "
+            "names the monitor's image, and not the batch's."
+        )
     if requested is not None and requested not in names:
         raise TaskProfilerError(
             f"--container names {requested!r}, which cannot be the batch of this definition: "
-            f"choose one of {', '.join(names) or 'none'}."
+            f"choose one of {', '.join(names)}."
         )
     chosen = _container_named(containers, requested)
     if chosen is not None:

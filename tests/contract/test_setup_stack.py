@@ -102,7 +102,7 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/0a"
     given = (
         "--parameter",
-        "NotifyFamilies=a b,c",
+        "NotifyFamilies=a,  c",
         "--parameter",
         f"SecretsKeyArn={key}",
         "--tag",
@@ -120,7 +120,7 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     functions = account.aws.client("lambda").list_functions()["Functions"]
     assert "task-profiler-task-stopped" in {one["FunctionName"] for one in functions}
     first = account.parameters()
-    assert first["NotifyFamilies"] == "a b,c"
+    assert first["NotifyFamilies"] == "a,  c"
     assert first["SlackSecretId"] == "task-profiler/slack"
     assert WEBHOOK not in first.values()
     assert account.secret("task-profiler/slack") == {"slack_failure_webhook_url": WEBHOOK}
@@ -698,7 +698,17 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
     for words, said in (
         (("--parameter", "hunter2"), "is not NAME=VALUE"),
         (("--tag", "team"), "--tag 'team' is not KEY=VALUE"),
-        (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
+        (
+            ("--slack-failure-webhook", WEBHOOK, "--slack-success-webhook", "hunter2"),
+            "--slack-success-webhook is not an address: it begins with https://",
+        ),
+        (("--user", ":hunter2"), "put a colon between them"),
+        (("--user", "hunter2:"), "put a colon between them"),
+        (("--otlp", "https://otlp/v1/traces"), "--otlp ends in /v1/traces, which is added to it"),
+        (
+            ("--parameter", "DigestSchedule=cron(0 8 * * *)", "--parameter", "Notify=failure"),
+            "DigestSchedule has a wrong value: a cron has six fields",
+        ),
         (
             ("--otlp", "https://otlp", "--otlp-headers", "hunter2"),
             "--otlp-headers is not a list of headers",

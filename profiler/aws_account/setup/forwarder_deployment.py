@@ -46,6 +46,7 @@ from profiler.aws_account.setup.group_filters import (
     removal_command,
 )
 from profiler.aws_account.setup.template_limits import (
+    check_digest_time,
     check_function_names,
     check_limits,
     check_values,
@@ -245,6 +246,7 @@ class ForwarderDeployment(Struct, frozen=True):
         check_values(template, given)
         template = without_subscription(template)
         values = parameter_values(template, given, state.parameters)
+        check_digest_time(values)
         check_rules(template, values)
         check_limits(template, values)
         check_function_names(template, request.name, values)

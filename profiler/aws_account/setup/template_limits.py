@@ -8,11 +8,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from zoneinfo import available_timezones
 
 from msgspec import Struct
 
 from profiler.aws_account.setup.template_parameters import parameter_fields
 from profiler.core.errors import UsageError
+from profiler.core.text import did_you_mean
+from profiler.schedules.due_times import ScheduleExpressionError, check_expression
 
 # A variable of a function with the value of a parameter.
 _VARIABLE = re.compile(r"^ {10}([A-Z_]+): (?:!Ref (\w+))?", re.MULTILINE)
@@ -161,6 +164,28 @@ def check_function_names(template: str, stack: str, values: Values) -> None:
                 f"allows {_MAX_FUNCTION_NAME}: use a --name of at most "
                 f"{_MAX_FUNCTION_NAME - len(suffix[1])}."
             )
+
+
+def check_digest_time(values: Values) -> None:
+    """Raise UsageError for the time of the morning message that EventBridge Scheduler would refuse
+    after all the rest was made.
+    """
+    expression, zone = values["DigestSchedule"], values["DigestTimeZone"]
+    if not expression:
+        return
+    try:
+        check_expression(expression)
+    except ScheduleExpressionError:
+        raise UsageError(
+            "The parameter DigestSchedule has a wrong value: a cron has six fields, as in "
+            "cron(0 8 * * ? *), and a rate a number and a unit, as in rate(1 day)."
+        ) from None
+    zones = available_timezones()
+    if zones and zone not in zones:
+        raise UsageError(
+            "The parameter DigestTimeZone has a wrong value: use the name of a time zone, such as "
+            f"Europe/Berlin.{did_you_mean([zone], sorted(zones))}"
+        )
 
 
 def check_values(template: str, given: Values) -> None:

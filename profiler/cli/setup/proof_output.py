@@ -153,7 +153,8 @@ def _print_plan(plan: TasksPlan | JobsPlan, *, as_json: bool) -> None:
         return
     for name, value in document.items():
         values = value if isinstance(value, list) else [value]
-        text = ", ".join(map(str, values)) if value not in (None, [], "") else "-"
+        separator = " " if name == "problems" else ", "  # sentences
+        text = separator.join(map(str, values)) if value not in (None, [], "") else "-"
         write_lines(wrapped_lines(text, terminal_columns(), f"{name:18}"))
     click.echo(NOT_APPLIED, err=True)
 

@@ -664,6 +664,10 @@ def _check_addresses(url: str | None, otlp_url: str | None) -> None:
             f"--otlp {otlp_url} is not an address: write it with https:// or http://, as in "
             "https://otlp.example.com:4318."
         )
+    if otlp_url:
+        from profiler.otlp.otlp_settings import check_is_of_all_signals  # rarely needed
+
+        check_is_of_all_signals(otlp_url, "--otlp")
 
 
 def _credential_variables(api_key: str | None, user: str | None) -> dict[str, str]:
@@ -674,7 +678,7 @@ def _credential_variables(api_key: str | None, user: str | None) -> dict[str, st
     if api_key and user:
         raise UsageError("--api-key and --user are two ways to sign in: give one of them.")
     name, colon, password = (user or "").partition(":")
-    if user and not colon:
+    if user and not (name and colon and password):
         raise UsageError("--user is not NAME:PASSWORD: put a colon between them.")
     values = (api_key or "", name, password)
     credentials = {name: value for name, value in zip(_CREDENTIALS, values, strict=True) if value}
@@ -702,11 +706,12 @@ def _secrets_by_parameter(
     slack = {
         SLACK.setting_of(kind).lower(): webhook for kind, webhook in webhooks.items() if webhook
     }
-    if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
-        raise UsageError(
-            "A Slack webhook is not an address: it begins with https://, without spaces and line "
-            "ends."
-        )
+    for kind, webhook in webhooks.items():
+        if webhook and not re.fullmatch(r"https://[!-~]+", webhook):
+            raise UsageError(
+                f"--slack-{kind}-webhook is not an address: it begins with https://, without "
+                "spaces and line ends."
+            )
     if otlp_headers:
         from profiler.otlp.otlp_settings import parse_headers  # rarely needed
 

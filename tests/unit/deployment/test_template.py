@@ -114,7 +114,6 @@ def parameters(path: Path) -> dict[str, Any]:
 FREE = {
     "SlackSuccessChannel",
     "SlackFailureChannel",
-    "NotifyFamilies",
     "BatchCommand",
     "TaskPolicyArns",
 }
@@ -176,6 +175,7 @@ SECRETS = [
             SECRETS,
             ["ssm:", "ssm:/a/", "a b", '{"api_key":"x"}', "arn:aws:ssm:x"],
         ),
+        ("NotifyFamilies", ["", "nightly", "etl-*, load_?", "a,[!b]c"], ["a b", "a,", "a;b", ","]),
         ("RetryOutOfMemory", ["", "nightly", "etl-*,load_?"], ["a, b", "a,", "arn:x", "[ab]"]),
         (
             "OtlpEndpoint",

@@ -70,6 +70,16 @@ INVALID: list[tuple[Callable[[dict[str, str]], object], dict[str, str], str]] = 
         "must be all, or a list of success, failure and running",
     ),
     (
+        read_notice_settings,
+        {"NOTIFY_FAMILIES": "nightly-etl hourly"},
+        "NOTIFY_FAMILIES must be names of families or globs, separated by commas",
+    ),
+    (
+        read_retry_settings,
+        {"RETRY_OUT_OF_MEMORY": "a, b c"},
+        "RETRY_OUT_OF_MEMORY must be names of families or globs, separated by commas",
+    ),
+    (
         read_retry_settings,
         {"RETRY_MAX_MEMORY_MB": "8 GB"},
         "RETRY_MAX_MEMORY_MB must be a number of MiB",
@@ -97,6 +107,12 @@ INVALID: list[tuple[Callable[[dict[str, str]], object], dict[str, str], str]] = 
         for secret in (SECRET, "{}", f'{{"otlp_headers":["{SECRET}"]}}')
     ),
 ]
+
+
+def test_spaces_beside_the_commas_of_families_are_no_mistake() -> None:
+    environment = {"NOTIFY_FAMILIES": " etl-* ,load ", "RETRY_OUT_OF_MEMORY": "etl , [a-c]x"}
+    assert read_notice_settings(environment).families == ("etl-*", "load")
+    assert read_retry_settings(environment)[0] == ("etl", "[a-c]x")
 
 
 @each_case(("read", "environment", "message"), INVALID)

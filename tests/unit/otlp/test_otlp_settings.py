@@ -32,6 +32,13 @@ def test_one_address_leads_to_all_signals() -> None:
     assert urls({}) == {}
 
 
+def test_the_address_of_a_signal_and_a_path_that_is_none_are_left() -> None:
+    of_signal = {"OTLP_TRACES_ENDPOINT": "http://a/v1/traces"}
+    assert read_targets(of_signal)["traces"].url == "http://a/v1/traces"
+    others = {"OTLP_ENDPOINT": "http://a/v1/traces-of-us"}
+    assert read_targets(others)["logs"].url == "http://a/v1/traces-of-us/v1/logs"
+
+
 def test_a_variable_of_one_signal_precedes_that_of_all() -> None:
     targets = read_targets(
         {
@@ -65,6 +72,8 @@ def test_headers_are_percent_encoded() -> None:
         ({"OTLP_ENDPOINT": "http://[x"}, "OTLP_ENDPOINT must be an address"),
         ({"OTLP_ENDPOINT": "http://ä"}, "OTLP_ENDPOINT must be an address"),
         ({"OTLP_TRACES_ENDPOINT": "ftp://a"}, "OTLP_TRACES_ENDPOINT must be an address"),
+        ({"OTLP_ENDPOINT": "http://a/v1/traces"}, "^OTLP_ENDPOINT ends in /v1/traces, which is"),
+        ({"OTLP_ENDPOINT": "http://a/x/v1/logs/"}, "^OTLP_ENDPOINT ends in /v1/logs, which is"),
         ({"OTLP_ENDPOINT": "https://me:secret@a"}, "put credentials into the headers"),
         (
             {"OTLP_ENDPOINT": "http://a", "OTLP_PROTOCOL": "grpc"},

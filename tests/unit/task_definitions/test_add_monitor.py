@@ -687,3 +687,13 @@ def test_removing_removes_dependencies_on_the_monitor_and_no_foreign_monitor() -
     assert len(removed.notes) == 2
     with pytest.raises(TaskProfilerError, match="is not Task Profiler's"):
         remove_monitor(definition(BATCH, {"name": "task-monitor", "image": "other:1"}))
+
+
+@pytest.mark.parametrize("container", [None, "batch"])
+def test_the_batchs_image_as_that_of_the_monitor_is_told_apart(container: str | None) -> None:
+    """Whoever gives --image the batch's image is told what it is for."""
+    one = definition({"name": "batch", "image": "etl:26"})
+    told = refusal(one, image="etl:27", container=container)
+    assert told.startswith("This definition has no container besides the monitor:")
+    assert told.endswith("--image names the monitor's image, and not the batch's.")
+    assert monitor_in(added(one, image="monitor:1", container=container))

@@ -7,8 +7,10 @@ from typing import Any
 import boto3
 import pytest
 
+from profiler.aws_account.setup import template_limits
 from profiler.aws_account.setup.template_limits import (
     LIMITS,
+    check_digest_time,
     check_function_names,
     check_limits,
     check_values,
@@ -148,6 +150,43 @@ def test_a_value_beyond_the_templates_bounds_is_refused(name: str, value: str, s
 def test_every_default_is_within_the_bounds() -> None:
     defaults = {name: str(one["Default"]) for name, one in PARAMETERS.items() if "Default" in one}
     check_values(WHOLE, defaults)
+
+
+@each_case(
+    ("given", "said"),
+    [
+        ({"DigestSchedule": "cron(0 8 * * *)"}, "DigestSchedule has a wrong value: a cron has six"),
+        ({"DigestSchedule": "cron(0 8 ? * WED-MOO *)"}, "DigestSchedule has a wrong value"),
+        ({"DigestSchedule": "rate(1 fortnight)"}, "DigestSchedule has a wrong value"),
+        ({"DigestTimeZone": "CET+1"}, "DigestTimeZone has a wrong value: use the name of a time"),
+        ({"DigestTimeZone": "Europe/Berln"}, "such as Europe/Berlin. Did you mean Europe/Berlin?"),
+    ],
+)
+def test_a_time_of_the_morning_message_that_aws_would_refuse_is_refused_before(
+    given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_digest_time(values(**{"DigestSchedule": "cron(0 8 * * ? *)"} | given))
+    assert said in str(refused.value)
+
+
+@each_case(
+    "given",
+    [
+        {"DigestSchedule": "cron(0 8 * * ? *)", "DigestTimeZone": "Europe/Berlin"},
+        {"DigestSchedule": "cron(0 8 ? * MON-FRI *)"},
+        {"DigestSchedule": "rate(1 day)"},
+        {"DigestSchedule": "", "DigestTimeZone": "no message, so no zone"},
+    ],
+)
+def test_other_times_of_the_morning_message_are_accepted(given: dict[str, str]) -> None:
+    check_digest_time(values(**given))
+
+
+def test_where_no_time_zone_is_known_any_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without the package tzdata in a small container: EventBridge Scheduler judges it."""
+    monkeypatch.setattr(template_limits, "available_timezones", frozenset)
+    check_digest_time(values(DigestSchedule="rate(1 day)", DigestTimeZone="Mars/Phobos"))
 
 
 def test_a_refused_value_is_never_printed() -> None:
