@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+
 # The bounds of a stretch lie apart if the range is a larger part of it.
 _OPEN_DIVISOR = 10
 _BUCKETS = 64
@@ -97,6 +99,17 @@ class Stretch(Struct):
         if used_ns + run_ns + wait_ns > self.longest_ns:
             self.longest_ns = min(used_ns + run_ns + wait_ns, length_ns)
         return run_ns, wait_ns
+
+    def add_short_times(self, growth: Sequence[ThreadTimeGrowth]) -> int:
+        """Add what threads ran and waited for a CPU if there is room for each; returns the sum of
+        their waits.
+        """
+        wait_ns = sum([grown.wait_ns for grown in growth])
+        self.run_ns += sum([grown.run_ns for grown in growth])
+        self.wait_ns += wait_ns
+        longest_ns = max([grown.run_ns + grown.wait_ns for grown in growth], default=0)
+        self.longest_ns = max(self.longest_ns, longest_ns)
+        return wait_ns
 
     def add_parts_of_threads(
         self, times_ns: Sequence[tuple[int, int]], run_part: float, wait_part: float

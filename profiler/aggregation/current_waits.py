@@ -1,7 +1,7 @@
 """The present waits of all threads of a run, look by look, and the work that each held back."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -64,7 +64,7 @@ class ThreadWaits:
         self._processes: Mapping[int, ProcessSeen] = {}
         self._cpu_ns: Counter[int] = Counter()  # of each process's threads that were read
         self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
-        self._ends: Mapping[int, Mapping[int, ThreadWait]] = {}  # those that may have ended others
+        self._ends: Sequence[ThreadWait] = ()  # those that may have ended others
         self._for_timers: set[int] = set()  # processes whose loops waited so last
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
@@ -81,7 +81,8 @@ class ThreadWaits:
             if thread is not None:
                 self._end_thread(thread, change)
         for seen in look.seen:
-            self._add_seen(seen, change)
+            if not self._add_same_plain_wait(seen, change):
+                self._add_seen(seen, change)
         if look.sees_calls:
             for thread_id, thread in ran.items():
                 if thread.present is None and thread_id in self._threads:
@@ -91,56 +92,55 @@ class ThreadWaits:
 
     def _note_enders(self, change: ChangedWaits) -> None:
         """Note which waits for somebody to come were over with waits for other threads, or one look
-        before: who was woken may have waited for a CPU.
+        before: who was woken may have waited for a CPU. Count of each thread how often its waits
+        were over, and how often so with those of threads that work and wait for others of the
+        process.
         """
-        self._count_ends_with_workers(change)
-        before = self._comers
         comers: dict[int, list[ThreadWait]] = {}
         pools: list[ThreadWait] = []
-        for wait in change.over:
-            if wait.blocked is None:
-                continue
-            if wait.blocked.may_be_idle:
-                comers.setdefault(wait.process, []).append(wait)
-            elif wait.blocked.waits_for_any_thread:
-                pools.append(wait)
-        if comers or before:
-            for wait in pools:
-                wait.enders = (*comers.get(wait.process, ()), *before.get(wait.process, ()))
-        self._comers = comers
-
-    def _count_ends_with_workers(self, change: ChangedWaits) -> None:
-        """Count of each thread how often its waits were over with those of threads that work and
-        wait for others of the process, or one look before.
-        """
-        ends: dict[int, dict[int, ThreadWait]] = {}
+        ends: list[ThreadWait] = []
         working: set[int] = set()
         for wait in change.over:
             blocked = wait.blocked
             if blocked is None:
                 continue
-            is_timed = blocked.wait.kind == "sleep" and not wait.was_woken
-            if is_timed or not blocked.waits_for_any_thread:
-                ends.setdefault(wait.process, {})[wait.thread] = wait
+            is_for_threads = blocked.waits_for_any_thread
+            if blocked.may_be_idle:
+                comers.setdefault(wait.process, []).append(wait)
+            elif is_for_threads:
+                pools.append(wait)
+            if not is_for_threads or (blocked.wait.kind == "sleep" and not wait.was_woken):
+                ends.append(wait)
+                self._count_end(wait)
             elif wait.held_back_work_ns >= MIN_WORK_NS:
                 working.add(wait.process)
-        for waits in ends.values():
-            self._count_ends(waits, all_ends=1)
-        for process in working:
-            before = self._ends.get(process, {})
-            self._count_ends({**before, **ends.get(process, {})}, with_workers=1)
+        if working:
+            self._count_ends_with_workers(working, (*self._ends, *ends))
         self._ends = ends
+        before = self._comers
+        if comers or before:
+            for wait in pools:
+                wait.enders = (*comers.get(wait.process, ()), *before.get(wait.process, ()))
+        self._comers = comers
 
-    def _count_ends(
-        self, waits: Mapping[int, ThreadWait], *, all_ends: int = 0, with_workers: int = 0
+    def _count_end(self, over: ThreadWait) -> None:
+        """Count that a wait of a thread is over."""
+        thread = self._threads.get(over.thread)
+        if thread is None:
+            return
+        thread.ends = over.ends = thread.ends + 1
+        if thread.present is not None:
+            thread.present.ends = thread.ends
+
+    def _count_ends_with_workers(
+        self, working: Collection[int], ends: Iterable[ThreadWait]
     ) -> None:
-        """Add to the counts of the threads of these waits that are over."""
-        for thread_id, over in waits.items():
-            thread = self._threads.get(thread_id)
+        """Count of each thread that its waits were over with those of workers of its process."""
+        for over in {wait.thread: wait for wait in ends if wait.process in working}.values():
+            thread = self._threads.get(over.thread)
             if thread is None:
                 continue
-            thread.ends += all_ends
-            thread.ended_with += with_workers
+            thread.ended_with += 1
             for wait in (over, thread.present):
                 if wait is not None:
                     wait.ends, wait.ended_with = thread.ends, thread.ended_with
@@ -230,6 +230,7 @@ class ThreadWaits:
             ends=thread.ends,
             ended_with=thread.ended_with,
             is_first=is_first or (thread.last is None and present is None),
+            is_plain=_is_plain(seen.blocked),
         )
         thread.present = wait
         change.begun.append(wait)
@@ -248,6 +249,35 @@ class ThreadWaits:
             _add_work_between_waits(before, wait, thread, change)
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
+
+    def _add_same_plain_wait(self, seen: ThreadSeen, change: ChangedWaits) -> bool:
+        """Add a plain wait as :meth:`_add_seen` does if it is the same as the one before; returns
+        whether it is.
+        """
+        thread = self._threads.get(seen.thread)
+        before = None if thread is None else _same_plain_wait_before(thread, seen)
+        if thread is None or before is None:
+            return False
+        wait = ThreadWait(
+            thread=before.thread,
+            process=before.process,
+            blocked=before.blocked,
+            begun=self.number,
+            run_ns=thread.run_ns,
+            slices=thread.slices,
+            ends=thread.ends,
+            ended_with=thread.ended_with,
+            is_plain=True,
+            was_for_timer=before.process in self._for_timers,
+        )
+        thread.present = thread.last = wait
+        thread.has_worked = False
+        change.begun.append(wait)
+        before.is_end_seen = before.is_known = True
+        before.after_ns = work_ns = before.work_until(wait)
+        wait.before_ns = work_ns or before.before_ns
+        change.known.append(before)
+        return True
 
     def _note_timer(self, before: ThreadWait) -> None:
         """Note of a loop's wait whether it was for a timer: so is the last one, as nothing follows
@@ -269,6 +299,8 @@ class ThreadWaits:
         wait.over = self.number
         wait.over_since = max(self.number - thread.steps + 1, wait.begun)
         change.over.append(wait)
+        if wait.is_plain and thread.earlier is None:
+            return
         if wait.blocked is None:
             wait.is_known = True
             change.known.append(wait)
@@ -306,6 +338,25 @@ class ThreadWaits:
         return total_ns
 
 
+def _same_plain_wait_before(thread: _FollowedThread, seen: ThreadSeen) -> ThreadWait | None:
+    """The wait before of a thread that has run, if it was plain and the thread waits for the same
+    again: nothing else is to be known of both than what the thread used in between.
+    """
+    last = thread.last
+    if last is None or seen.blocked is not last.blocked or not last.is_plain:
+        return None
+    if thread.present is not None or thread.earlier is not None:
+        return None
+    return None if last.is_known or seen.was_woken else last
+
+
+def _is_plain(blocked: BlockedThread | None) -> bool:
+    """Whether how a wait ended says nothing about it, nor what others did meanwhile."""
+    if blocked is None or blocked.until_ns is not None:
+        return False
+    return not blocked.connections and blocked.helpers != _WITH_WORK
+
+
 def _shows_same_wait(before: BlockedThread | None, now: BlockedThread | None) -> bool:
     """Whether a thread that has not run says the same: its timeout, which may be one of the wall
     clock, is measured anew.
@@ -336,7 +387,7 @@ def _note_end(
             change.repeated.append(before)
     # Who waits again without a run was asked twice in the same wait.
     if seen.was_woken and (seen.blocked is None or thread.run_ns > before.run_ns):
-        before.was_woken = True
+        before.was_woken, before.is_plain = True, False
         change.repeated.append(before)
     if seen.timed_out is not False:
         before.timed_out = seen.timed_out
@@ -353,6 +404,7 @@ def _note_woken_before(before: ThreadWait, wait: ThreadWait) -> None:
     if not has_run or _is_asked_again(before, wait):
         was_woken = before.follows_woken
     wait.follows_woken = was_woken and _shows_same_wait(before.blocked, wait.blocked)
+    wait.is_plain = wait.is_plain and not wait.follows_woken
 
 
 def _add_work_between_waits(

@@ -45,7 +45,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``: its timeout
     ended it, None if something that came may have. ``is_first``: the thread was not seen before,
     ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``: nothing later
-    changes it.
+    changes it. ``is_plain``: it has neither connections nor a known timeout, nobody ended it before
+    one, and nobody works for it whose work counts, so that only the thread's own run before and
+    after it matters.
     ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``. ``blocked`` is None
     while the thread can run, and ``counted_ns`` what is counted already of how long it waits for a
     CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then ``blocked`` is
@@ -83,6 +85,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     follows_woken: bool = False
     timed_out: bool | None = False
     is_known: bool = False
+    is_plain: bool = False
     is_unasked: bool = False
     enders: Sequence["ThreadWait"] = ()
     ends: int = 0

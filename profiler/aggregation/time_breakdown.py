@@ -23,7 +23,7 @@ from profiler.aggregation.record_evidence import ProcessActivity
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.time_percentages import TimeParts
 from profiler.aggregation.time_series import RunSeries
-from profiler.aggregation.wait_attribution import LookDivision
+from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.cpu_pressure import CpuPressure
@@ -576,6 +576,10 @@ class TimeAccount:
         """
         length_ns = stretch.length_ns
         counted_ns = {wait.thread: wait.counted_ns for wait in over if wait.counted_ns}
+        if not counted_ns and _have_all_used_little(growth, length_ns):
+            sum_ns = stretch.add_short_times(growth)
+            self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
+            return
         late: list[_LateGrowth] = []
         rarely_read: dict[int, list[ThreadTimeGrowth]] = {}  # by how long they were not read
         sum_ns = 0
@@ -749,6 +753,12 @@ class TimeAccount:
             sums.last = shares
 
 
+def _have_all_used_little(growth: Sequence[ThreadTimeGrowth], length_ns: int) -> bool:
+    """Whether each thread certainly ran and waited for a CPU in this stretch, for a small part."""
+    used_ns = [grown.run_ns + grown.wait_ns for grown in growth if grown.steps == 1]
+    return len(used_ns) == len(growth) and _MIN_USED_DIVISOR * max(used_ns, default=0) <= length_ns
+
+
 def _are_too_few_asked(look: ThreadsLook) -> bool:
     """Whether too few of the threads that ran were asked what they do now, or a child that somebody
     waits for.
@@ -779,4 +789,7 @@ def _shares_of_look(look: _OpenLook, waits: Collection[ThreadWait]) -> Mapping[W
     """The division of a look; empty if no thread was blocked."""
     if look.is_stopped:
         return {STOPPED.wait: 1.0}
+    wait = same_certain_wait(waits)
+    if wait is not None:
+        return {wait: 1.0}
     return LookDivision(waits, look.children).share_of_each_wait()

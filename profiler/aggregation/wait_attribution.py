@@ -141,6 +141,20 @@ def _shares_by_weight(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
     return {name: weight / total for name, weight in weights.items()}
 
 
+def same_certain_wait(waits: Collection[ThreadWait]) -> Wait | None:
+    """What all of these threads certainly wait for, whatever each wait held back and whoever else
+    did what; None if that has to be found out.
+    """
+    blocked = next((wait.blocked for wait in waits), None)
+    if blocked is None or blocked.helpers != "nobody" or blocked.is_hidden:
+        return None
+    if blocked.may_be_idle or blocked.is_stopped:
+        return None
+    if all(wait.blocked is blocked and wait.is_plain for wait in waits):
+        return blocked.wait
+    return None
+
+
 class LookDivision:
     """Divides one look: ``waits`` are those of all threads that are blocked, ``children`` the
     children of each process.

@@ -18,6 +18,12 @@ _PART_OF_NEWEST = 1 / 16
 # of the processes, which has woken this thread already. In each fourth step there is another one,
 # at its place: what happens again and again between two readings would never be seen.
 _SAME_STEPS = 20
+# The counters have to say for how long any thread could run, but for a tenth of the time. A step of
+# which they leave more open costs ten times as many steps, one that was not looked at half of that:
+# as many are gained in advance.
+_MAX_OPEN_PART = 0.1
+_UNREAD_PART = 0.5
+_STEPS_PER_OPEN = 10
 _STEPS_PER_PLACED = 4
 # If nothing has run in so many steps, readings of the processes alone say it. Of a step in which
 # something runs again, it is not known when: that is a 30th of such a time at most.
@@ -31,9 +37,14 @@ class Look(Protocol):
     def is_still(self) -> bool:
         """Whether nothing ran in between."""
 
-    def is_same(self, step_ns: int) -> bool:
-        """Whether each thread was in the same wait, so that more looks in a step would say the
-        same.
+    @property
+    def has_other_waits(self) -> bool:
+        """Whether a thread waits for something else, or has ended."""
+
+    @property
+    def open_ns(self) -> int | None:
+        """For how long the counters leave open whether any thread could run; None if some were not
+        read.
         """
 
 
@@ -43,8 +54,9 @@ class LookTimes(Struct):
 
     ``_place`` is the first one's, between 0 and 1. Where there are fewer than five, five peeks in
     each step say in between whether anything could run, if the share has room for these, too. There
-    are only peeks where each look is taken together with another reading. ``_same_since_ns``: each
-    look since then has found each thread in the same wait, ``_still_since_ns``: and that none ran.
+    are only peeks where each look is taken together with another reading. ``_same_since_ns``: the
+    looks since then have found each thread in the same wait, later if they left much open;
+    ``_still_since_ns``: each has found that none ran.
     """
 
     _start_ns: int
@@ -127,10 +139,12 @@ class LookTimes(Struct):
 
     def note_with_reading(self, now_ns: int, look: Look | None) -> None:
         """Go on after a look that was taken with the reading: see :meth:`note_look`. In this step
-        there is another one if it has found another wait, or its turn has come.
+        there are others if it has found another wait, or leaves too much open, and another one if
+        its turn has come.
         """
         self._index = 0
-        if not self._note_found(now_ns, look):
+        self._note_found(now_ns, look)
+        if not self.is_with_reading(now_ns):
             self._count = self._affordable_count
             return
         self._has_peeks = False
@@ -139,13 +153,22 @@ class LookTimes(Struct):
         is_asleep = self._has_lasted(self._still_since_ns, _ASLEEP_STEPS, now_ns)
         self._step += is_asleep or self._step % _STEPS_PER_PLACED > 0
 
-    def _note_found(self, now_ns: int, look: Look | None) -> bool:
-        """Returns whether the look has found each thread in the same wait."""
-        is_same = look is not None and look.is_same(self._step_ns)
+    def _note_found(self, now_ns: int, look: Look | None) -> None:
+        """Note since when the looks have found each thread in the same wait."""
+        step_ns = self._step_ns
         is_still = look is not None and look.is_still
-        self._same_since_ns = first_known(self._same_since_ns, now_ns) if is_same else None
         self._still_since_ns = first_known(self._still_since_ns, now_ns) if is_still else None
-        return is_same
+        if look is not None and look.has_other_waits:
+            self._same_since_ns = None
+            return
+        open_ns = None if look is None else look.open_ns
+        open_part = _UNREAD_PART if open_ns is None else min(open_ns / step_ns, 1.0)
+        since_ns = first_known(self._same_since_ns, now_ns)
+        if open_part > _MAX_OPEN_PART:
+            earliest_ns = now_ns - (_SAME_STEPS + _STEPS_PER_OPEN) * step_ns
+            lost_ns = round(_STEPS_PER_OPEN * open_part * step_ns)
+            since_ns = min(max(since_ns, earliest_ns) + lost_ns, now_ns)
+        self._same_since_ns = since_ns
 
     def _has_lasted(self, since_ns: int | None, steps: int, now_ns: int) -> bool:
         return since_ns is not None and now_ns - since_ns >= steps * self._step_ns

@@ -10,8 +10,6 @@ from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
 from profiler.readers.linux.wait_types import BlockedThread
 
-_UNSURE_DIVISOR = 10
-
 
 class ThreadSeen(Struct, frozen=True, gc=False):
     """What a thread that was new, or has run since the last look, does now.
@@ -58,7 +56,7 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     many readings of the processes were since the last look, which found the same. ``peeks``: so
     many times since the last look it was read whether a thread that works can run, and in
     ``able_peeks`` of them one could. ``has_other_waits``: a thread waits for something else than
-    when it was asked before.
+    when it was asked before, or has ended.
     """
 
     growth: Sequence[ThreadTimeGrowth] | None = ()
@@ -78,14 +76,15 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     able_peeks: int = 0
     has_other_waits: bool = False
 
-    def is_same(self, step_ns: int) -> bool:
-        """Whether more looks in such a step would have said the same: each thread waits for what it
-        waited for before, and the counters say for how long any could run, within a tenth.
+    @property
+    def open_ns(self) -> int | None:
+        """For how long the counters leave open whether any thread could run, at most; None if some
+        are left for the next looks.
         """
-        if self.has_other_waits or self.ended or self.is_behind:
-            return False
+        if self.is_behind:
+            return None
         able_ns = [grown.run_ns + grown.wait_ns for grown in self.growth or ()]
-        return _UNSURE_DIVISOR * (sum(able_ns) - max(able_ns, default=0)) <= step_ns
+        return sum(able_ns) - max(able_ns, default=0)
 
     @property
     def is_still(self) -> bool:

@@ -538,7 +538,7 @@ class ThreadReader:
             readings=readings,
             peeks=len(peeks),
             able_peeks=sum(peeks),
-            has_other_waits=self._has_other_waits,
+            has_other_waits=self._has_other_waits or bool(self._ended),
         )
 
     def _note_change(

@@ -61,18 +61,25 @@ def test_looks_of_different_costs_keep_their_share_together(expensive: float) ->
 class FoundBy(NamedTuple):
     """What a look has found."""
 
-    same: bool
     is_still: bool
-
-    def is_same(self, step_ns: int) -> bool:
-        assert step_ns == seconds(1)
-        return self.same
+    has_other_waits: bool
+    open_ns: int | None
 
 
 def looks_of_steps(
-    steps: int, *, is_same: Callable[[float], bool], is_still: Callable[[float], bool]
+    steps: int,
+    *,
+    is_same: Callable[[float], bool] = lambda _: True,
+    is_still: Callable[[float], bool] = lambda _: False,
+    open_part: Callable[[float], float | None] = lambda _: 0.0,
 ) -> list[list[float]]:
     """Where in each step of a second its looks lie, 0 for one with a reading at its begin."""
+
+    def found_at(at: float) -> FoundBy:
+        part = open_part(at)
+        open_ns = None if part is None else seconds(part)
+        return FoundBy(is_still(at), has_other_waits=not is_same(at), open_ns=open_ns)
+
     looks = LookTimes(0, seconds(1), 0.003, 0.3)
     places: list[list[float]] = []
     for step in range(steps):
@@ -80,18 +87,17 @@ def looks_of_steps(
         now_ns = seconds(step) + 1000
         if looks.is_with_reading(now_ns):
             places[-1].append(0)
-            looks.note_with_reading(now_ns, FoundBy(is_same(step), is_still(step)))
+            looks.note_with_reading(now_ns, found_at(step))
         while looks.due_ns < seconds(step + 1):
             assert not looks.is_peek
             at = looks.due_ns / seconds(1)
             places[-1].append(at - step)
-            found = FoundBy(is_same(at), is_still(at))
-            looks.note_look(looks.due_ns, seconds(0.0001), look=found)
+            looks.note_look(looks.due_ns, seconds(0.0001), look=found_at(at))
     return places
 
 
 def test_one_in_a_step_is_enough_while_each_finds_the_same() -> None:
-    places = looks_of_steps(60, is_same=lambda at: at < 50, is_still=lambda _: False)
+    places = looks_of_steps(60, is_same=lambda at: at < 50)
     assert [len(step) for step in places[:20]] == [5] * 20
     assert {step[0] for step in places[21:50]} == {0}
     placed = [step for step in range(21, 50) if places[step] != [0]]
@@ -102,10 +108,30 @@ def test_one_in_a_step_is_enough_while_each_finds_the_same() -> None:
 
 
 def test_other_waits_that_a_reading_finds_are_looked_at_in_its_step() -> None:
-    places = looks_of_steps(60, is_same=lambda at: not 41 <= at < 41.1, is_still=lambda _: False)
+    places = looks_of_steps(60, is_same=lambda at: not 41 <= at < 41.1)
     assert places[41][0] == 0
     assert len(places[41]) == 6
     assert [len(step) for step in places[42:60]] == [5] * 18
+
+
+@pytest.mark.parametrize(("part", "steps"), [(0.1, 0), (0.3, 3), (None, 5), (1.0, 10), (16.0, 10)])
+def test_what_a_step_leaves_open_costs_ten_times_as_many_steps(
+    part: float | None, steps: int
+) -> None:
+    places = looks_of_steps(60, open_part=lambda at: part if at == 22 else 0.0)
+    with_more = [step for step in range(21, 60) if len(places[step]) > 2]
+    assert len(with_more) == max(steps - 1, 0)  # one was gained in advance
+    assert all(step[0] == 0 for step in places[21 + steps :])
+
+
+def test_as_many_steps_are_gained_in_advance() -> None:
+    places = looks_of_steps(60, open_part=lambda at: 0.9 if at == 40 else 0.0)
+    assert all(step[0] == 0 for step in places[21:])
+
+
+def test_looks_that_leave_more_than_a_tenth_open_on_average_do_not_get_fewer() -> None:
+    places = looks_of_steps(200, open_part=lambda at: 0.5 if at % 4 < 0.2 else 0.0)
+    assert [len(step) for step in places] == [5] * 200
 
 
 def test_readings_are_enough_while_nothing_runs_for_long() -> None:

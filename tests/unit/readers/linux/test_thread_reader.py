@@ -560,31 +560,35 @@ def test_a_reading_in_which_nothing_ran_is_a_look_that_asks_no_thread(
     look = machine.reader.look_with_reading(seconds(3))
     assert look is not None
     assert look.is_still
-    assert look.is_same(seconds(1))
+    assert (look.has_other_waits, look.open_ns) == (False, 0)
     machine.reader.follow([process(cpu=1.5)])
     look = machine.reader.look_with_reading(seconds(4))
     assert look is not None
     assert [seen.blocked and seen.blocked.wait for seen in look.seen] == [Wait("lock")]
-    assert not look.is_same(seconds(1))
+    assert look.has_other_waits
 
 
-def test_looks_are_the_same_while_threads_do_little_between_equal_waits(
+def test_a_look_says_whether_it_found_other_waits_and_what_the_counters_leave_open(
     machine: FakeMachine,
 ) -> None:
-    def is_same(at: int, run: float, call: str = SLEEPING) -> bool:
+    def found(at: int, run: float, call: str = SLEEPING) -> tuple[bool, float]:
         for thread in (7, 8):
             machine.thread(7, thread, run=run, call=call)
         machine.clocks[7] = seconds(2 * run)
-        return machine.look(at=at).look.is_same(seconds(1))
+        look = machine.look(at=at).look
+        assert look.open_ns is not None
+        return look.has_other_waits, round(look.open_ns / seconds(1), 3)
 
     machine.thread(7, run=1)
     machine.thread(7, 8, run=1)
     machine.read(process(cpu=2, threads=2), at=1)
-    assert is_same(2, run=1.1)
-    assert not is_same(3, run=1.3)  # both at once or in turn: nobody knows
-    assert is_same(4, run=1.4)
-    assert not is_same(5, run=1.5, call=LOCKED)
-    assert is_same(6, run=1.6, call=LOCKED)
+    assert found(2, run=1.1) == (False, 0.1)
+    assert found(3, run=1.3) == (False, 0.2)  # both at once or in turn
+    assert found(4, run=1.4, call=LOCKED) == (True, 0.1)
+    assert found(5, run=1.5, call=LOCKED) == (False, 0.1)
+    (machine.folder / "7" / "task" / "8" / "schedstat").write_text("")
+    machine.clocks[7] = seconds(3.1)
+    assert machine.look(at=6).look.has_other_waits  # one has ended
 
 
 @pytest.mark.parametrize(("seconds_later", "is_seen"), [(8, True), (12, False)])
