@@ -21,7 +21,7 @@ from profiler.record.stacks_line import StacksLine
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.step_series import StepSeries
 
 INJECTIONS = (

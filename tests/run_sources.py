@@ -13,7 +13,8 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_
 from profiler.record.batch_job import BatchJob
 from profiler.record.notice_model import Notice, NoticeLine, encode_notice_line
 from profiler.record.record_model import NO_INTERVAL, Distribution, Interval, Report, encode
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunFilter, RunSource, newest_first
 from tests.batch_jobs import job_id
 from tests.runs import report
 

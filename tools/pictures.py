@@ -31,7 +31,7 @@ from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.step_series import steps_of_record
 from tools import example_documents
 from tools.example_documents import ended_reports

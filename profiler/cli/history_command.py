@@ -45,8 +45,9 @@ from profiler.record.units import (
     format_share,
 )
 from profiler.runs.past_runs.lost_runs import LOST
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.run_lookup import no_run_sentence
-from profiler.runs.past_runs.run_source import PastRun, unconfirmed_note
+from profiler.runs.past_runs.run_source import unconfirmed_note
 
 _COLUMNS = (
     Column("Result"),

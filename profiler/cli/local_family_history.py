@@ -52,7 +52,7 @@ def report_and_comparable_records(
         return report, ()
     earlier = record.family or "", record.started_at or ""
     if known_status(record) == "success":
-        last = store.last_numbers(*earlier)
+        last = store.last_metrics(*earlier)
         if last is not None and not is_long_enough_to_compare(record.metrics, last):
             return report, ()
     successes = islice(store.last_successes(*earlier), _MAX_RUNS_COMPARED)
@@ -67,7 +67,7 @@ def with_family_size(
         find_advice,  # slow to import, as the next ones
     )
     from profiler.runs.past_runs.local_history import LocalRuns
-    from profiler.runs.past_runs.run_source import PastRun
+    from profiler.runs.past_runs.past_run import PastRun
     from profiler.sizing.prices import PriceOverrides
 
     advice = find_advice(PastRun(report=report), LocalRuns(store), prices or PriceOverrides())

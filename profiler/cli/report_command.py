@@ -62,8 +62,9 @@ from profiler.runs.past_runs.family_evidence import (
     evidence_of_family,
     last_success,
 )
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, unconfirmed_note
+from profiler.runs.past_runs.run_source import RunFilter, RunSource, unconfirmed_note
 from profiler.runs.past_runs.schedule_notices import due_ns_of_notice
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
 from profiler.sizing.advice import advise_on_size

@@ -61,8 +61,9 @@ from profiler.record.family_identity import FamilyKey, matches_any
 from profiler.record.family_statistics import UsualDuration
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.family_evidence import FamilyCache, usual_since_ns
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.run_lookup import similar_families_sentence
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, exact_patterns_of
+from profiler.runs.past_runs.run_source import RunFilter, RunSource, exact_patterns_of
 from profiler.schedules.due_outcomes import (
     CHANGED,
     TOO_OLD,

@@ -60,9 +60,10 @@ from profiler.runs.comparison.run_changes import (
 )
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
 from profiler.runs.past_runs.run_moments import RunMoment, find_moments, format_elapsed
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 from profiler.sizing.prices import PriceOverrides, priced_record
 from profiler.sizing.size_summary import size_story

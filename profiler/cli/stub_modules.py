@@ -12,6 +12,9 @@ twice, first in Python.
 ``signal`` is the module in C alone until one of the enumerations is used: to create them takes
 0.8 ms. The numbers are plain then.
 
+``sqlite3`` is the module in C alone (:func:`define_plain_sqlite`): the package adds converters of
+dates, which the history does not use, and takes a third of its import.
+
 ``re`` and ``enum`` are imported by typing and msgspec, which only keep three of their names, and a
 run whose command has no secret looks for no pattern: a fifteenth of its CPU time. A script that
 pip made before version 25.2 has imported both.
@@ -135,6 +138,19 @@ def _define_datetime_once() -> None:
     module = ModuleType("datetime", in_c.__doc__)
     module.__dict__.update(_public_names(in_c))
     sys.modules["datetime"] = module
+
+
+def define_plain_sqlite() -> None:
+    """Define ``sqlite3`` for the history; without the module in C, its import fails as before."""
+    if "sqlite3" in sys.modules:
+        return
+    try:
+        in_c = __import__("_sqlite3")  # as above
+    except ImportError:
+        return
+    module = ModuleType("sqlite3", in_c.__doc__)
+    module.__dict__.update(_public_names(in_c))
+    sys.modules["sqlite3"] = module
 
 
 def _define_plain_signals() -> None:

@@ -8,11 +8,12 @@ confidence intervals, has the limits of this module.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from profiler.core.optional_math import difference, known_values, median
+from profiler.record.model_base import json_name
 from profiler.record.record_model import Metrics
 
 # With fewer runs, nothing is known about what is usual, and a recommendation is not reliable.
@@ -40,15 +41,18 @@ MIN_RUN_MS = 50
 LEAST_CHANGES = {"duration_ms": 50, "max_memory_used_mb": 1, "cpu_seconds": 0.05}
 
 
-def is_long_enough_to_compare(metrics: Metrics, last: Struct) -> bool:
+def is_long_enough_to_compare(metrics: Metrics, last: Mapping[str, object]) -> bool:
     """Whether a success is long enough for a sentence about its changes, or may have notable ones,
-    by its metrics and the numbers of the last one.
+    by its metrics and those of the last one, as JSON has them.
     """
     if (metrics.duration_ms or 0) >= MIN_RUN_MS:
         return True
     for name, least in LEAST_CHANGES.items():
-        if abs(difference(getattr(metrics, name), getattr(last, name)) or 0) >= least:
-            return True
+        before = last.get(json_name(name))
+        if isinstance(before, int | float):
+            change = difference(getattr(metrics, name), before)
+            if abs(change or 0) >= least:
+                return True
     return False
 
 

@@ -18,7 +18,7 @@ from profiler.record.measured import Number
 from profiler.record.record_model import Record
 from profiler.record.run_usage import RunUsage, run_usage_of
 from profiler.record.units import MIB
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.step_series import Column, StepSeries
 
 # A tenth less time for the whole page than level 6, for a tenth more bytes.

@@ -19,7 +19,8 @@ from profiler.aws_account.proof.plan import SHARED_PLAN_RIGHTS, SHARED_RIGHTS
 from profiler.aws_account.proof.task_plan import PLAN_RIGHTS, PROOF_RIGHTS
 from profiler.cli.setup import proof_output
 from profiler.record.record_model import Report
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.log_subscriptions import put_lines
 from tests.proof_account import (
     ACCOUNT,

@@ -29,7 +29,7 @@ from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence_text, 
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
 from profiler.record.record_model import Gpu, Record, Report, decode
 from profiler.record.stop_causes import outcome_of
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 
 _ROOT = Path(__file__).parents[2]

@@ -31,7 +31,8 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
-from profiler.runs.past_runs.run_source import NO_TASK_EVENT, RunFilter, RunSource
+from profiler.runs.past_runs.past_run import NO_TASK_EVENT
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from tests.command_line import run_here
 from tests.report_page import unpacked
 from tests.run_sources import IDS, RUNS, check_source

@@ -29,7 +29,8 @@ from profiler.record.record_model import (
 )
 from profiler.runs.past_runs.defined_jobs import RunsOfDefinedJobs
 from profiler.runs.past_runs.family_evidence import read_windows
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.search_servers import ClusterServer
 from profiler.sizing.family_window import FamilyWindow, WindowSpan

@@ -49,7 +49,7 @@ from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, compare_metrics
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_document

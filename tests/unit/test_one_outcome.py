@@ -40,7 +40,7 @@ from profiler.record.stop_causes import TABLE, EventEnd, outcome_of
 from profiler.report_page.page_run import page_run
 from profiler.report_page.page_series import Run
 from profiler.runs.past_runs.family_evidence import final_report
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.search_documents import run_of_document
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.run_counts import outcome_counted_as

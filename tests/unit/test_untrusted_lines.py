@@ -38,8 +38,9 @@ from profiler.runs.past_runs.family_evidence import (
 )
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.log_places import DefinedLogPlaces, LogOptions
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.run_lookup import find_runs
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.past_runs.search_documents import run_of_document
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.cases import each_case

@@ -31,7 +31,8 @@ from profiler.record.record_model import CHECKPOINT, Record
 from profiler.record.stop_causes import NO_EVENT, EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, ReadPages
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 FUNCTION_LOG = "the log of task_stopped"
 DOCUMENTS = "the search cluster"

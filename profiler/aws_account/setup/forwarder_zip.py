@@ -63,6 +63,7 @@ _SHARED_MODULES = (
     "runs/past_runs/family_evidence",
     "runs/past_runs/log_places",
     "runs/past_runs/run_moments",
+    "runs/past_runs/past_run",
     "runs/past_runs/run_source",
     "runs/past_runs/schedule_notices",
     "runs/past_runs/search_conditions",

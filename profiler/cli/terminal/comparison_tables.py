@@ -28,7 +28,7 @@ from profiler.runs.comparison.compared_metrics import (
     memory_meaning_of_both,
 )
 from profiler.runs.comparison.run_sets import RunSet
-from profiler.runs.past_runs.run_source import report_start_ns
+from profiler.runs.past_runs.past_run import report_start_ns
 
 _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5

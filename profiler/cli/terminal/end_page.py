@@ -1,7 +1,7 @@
 """The end of ``run``. No number is cut: a narrow terminal gets shorter texts."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, product
 from operator import attrgetter
 
@@ -15,15 +15,12 @@ from profiler.cli.styled_text import (
     Span,
     build_line,
     cut_end,
-    displayed_columns,
     render_lines,
     shows_colours,
     wrapped_lines,
 )
 from profiler.cli.terminal.next_step import may_name_size, next_step
 from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, label_span
-from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
-from profiler.cli.terminal.time_bar import short_legend, time_bar
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
@@ -31,39 +28,29 @@ from profiler.core.timestamps import with_local_times
 from profiler.record.fact_list import (
     CPU_TIME,
     DURATION,
-    GPU_AVERAGE,
     MEMORY_PEAK,
-    NEURON_AVERAGE,
-    VCPU_AVERAGE,
     NumberRow,
     number_fact,
     wait_name,
 )
 from profiler.record.hardware import UNREAD_GPU
-from profiler.record.measured import UNKNOWN, scaled_number
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, Outcome
 from profiler.record.run_summary import BESIDE_MEMORY, DOT, Story
-from profiler.record.run_usage import MemoryUse, RunUsage
+from profiler.record.run_usage import RunUsage
 from profiler.record.units import (
     MIB,
     format_memory,
-    format_memory_share,
-    format_percent,
-    format_share,
     format_time_share,
     format_value,
 )
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.verdict_sentence import VerdictSentences, verdict_of
 
 MAX_LINES = 8
 # On a narrower terminal, lines wrap.
 _LEAST_WIDTH = 40
 _LABEL_WIDTH = LABEL_WIDTH - 1
-_CURVE_SHARE = 0.36
-_MIN_CURVE = 12
-_MAX_CURVE = 60
 # A longer text is cut.
 _MAX_WRAPPED = 3
 _PIPE_WIDTH = 80
@@ -275,73 +262,14 @@ def _warning_lines(story: Story, view: EndView) -> tuple[Line, ...]:
 
 def _usage_lines_by_order(
     record: Record, story: Story, view: EndView
-) -> Iterator[tuple[int, tuple[Line, ...]]]:
-    available = view.width - len(INDENT) - _LABEL_WIDTH - 1
-    curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
-    room = available - curve_width
-    rows: list[tuple[Curve, str]] = []
-    for curve, texts in _curves(record, story.usage):
-        text = next((text for text in texts if len(text) <= room), cut_end(texts[-1], room))
-        rows.append((curve, text))
-    legend = short_legend(story, room)
-    longest = max(displayed_columns(legend), *(len(text) for _, text in rows), 0)
-    curve_width = min(available - longest, _MAX_CURVE)
-    for number, (curve, text) in enumerate(rows):
-        style = use_style(curve.label, is_full=curve.is_near_limit)
-        drawn = Span(f"{curve.draw_curve(curve_width)} ", style)
-        rank = 2 + (number > 1 and curve.label != GPU)
-        yield rank, (build_line(label_span(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
-    if legend:
-        bar = time_bar(story.time, curve_width)
-        yield 2, (build_line(label_span("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
+) -> Iterable[tuple[int, tuple[Line, ...]]]:
+    """The curves and the bar of the time, each after its rank."""
+    shares = [share.percent.value for share in story.time]
+    if record.series is None and not any_known(*shares, story.covered_percent):
+        return ()
+    from profiler.cli.terminal.end_usage import usage_lines_by_order  # not for the shortest runs
 
-
-def _curves(record: Record, usage: RunUsage) -> Iterator[tuple[Curve, Sequence[str]]]:
-    """The curves, each with its texts, from the longest to the shortest."""
-    if record.series is None:
-        return
-    for curve in run_curves(usage, record.series):
-        if curve.label == MEMORY:
-            yield curve, _memory_texts(curve, usage.memory)
-            continue
-        top = curve.limit_text
-        if curve.is_to_limit and not (curve.label == CPU and usage.cpu.is_asked):
-            top = top.replace("▔", "▔ limit")
-        average = _average_text(curve.label, record)
-        texts = [f"{top}, average {average}", top] if average else [top]
-        memory = usage.gpus.memory_text if curve.label == GPU else ""
-        if memory:
-            texts.insert(0, f"{texts[0]}, {memory}")
-        yield curve, texts
-
-
-def _average_text(curve_label: str, record: Record) -> str:
-    """The mean use of the CPUs, the GPUs or the NeuronCores; "" if it is unknown."""
-    rows = {CPU: VCPU_AVERAGE, GPU: GPU_AVERAGE}
-    average = number_fact(rows.get(curve_label, NEURON_AVERAGE), record)
-    return "" if average.number is UNKNOWN else average.text.removesuffix(" vCPU")
-
-
-def _memory_texts(curve: Curve, memory: MemoryUse) -> tuple[str, ...]:
-    peak_mb = memory.peak.value
-    size_mb = memory.size_mb
-    if peak_mb is None:
-        return (curve.limit_text,)
-    peak = memory.peak_text_if_known
-    top = f"▔ peak {peak}"
-    if not size_mb:
-        return (top, top)
-    share = ""
-    if peak_mb >= size_mb / 100:
-        share = format_share(peak_mb, size_mb)
-    limit = format_memory(size_mb)
-    if curve.is_to_limit:
-        long = f"{limit}, peak {peak} ({share})"
-        short = "peak " + scaled_number(memory.peak, 100 / size_mb).text(format_percent)
-        return (f"▔ limit {long}", f"▔ {long}", f"▔ {limit}, {short}", f"▔ {short}")
-    if share:
-        return (f"{top}, {format_memory_share(peak_mb, size_mb)}", top)
-    return (f"{top} of {limit}", top)
+    return usage_lines_by_order(record, story, view, _LABEL_WIDTH)
 
 
 def _labelled_lines(name: str, text: str, view: EndView) -> tuple[Line, ...]:

@@ -62,8 +62,8 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.runs.comparison.run_changes import NO_COMPARISON, RunComparison
+from profiler.runs.past_runs.past_run import PastRun, TaskEvent
 from profiler.runs.past_runs.run_moments import RunMoment, find_moments, series_length_ms
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.size_summary import NO_SIZE_STORY, SizeStory, advice_lines
 

@@ -268,6 +268,9 @@ class _Surroundings(Struct, RunSurroundings):
         """
         if self._options.no_history:
             return
+        from profiler.cli.stub_modules import define_plain_sqlite  # `run` has imported it
+
+        define_plain_sqlite()
         with suppress(ImportError):  # a Python without SQLite; the recorder reports it
             import profiler.core.redaction
             import profiler.runs.history.run_database  # noqa: F401

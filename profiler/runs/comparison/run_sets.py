@@ -18,15 +18,9 @@ from profiler.record.run_labels import label_values
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
 from profiler.runs.past_runs.family_evidence import final_report
+from profiler.runs.past_runs.past_run import PastRun, RunKey, run_key
 from profiler.runs.past_runs.run_lookup import find_run, with_task_cost
-from profiler.runs.past_runs.run_source import (
-    PastRun,
-    RunFilter,
-    RunKey,
-    RunSource,
-    exact_patterns_of,
-    run_key,
-)
+from profiler.runs.past_runs.run_source import RunFilter, RunSource, exact_patterns_of
 
 
 class RunSet(Struct, frozen=True, kw_only=True):

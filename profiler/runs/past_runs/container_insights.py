@@ -26,13 +26,8 @@ from profiler.runs.past_runs.container_insights_record import (
     task_without_minutes,
 )
 from profiler.runs.past_runs.log_group_runs import ReadPages
-from profiler.runs.past_runs.run_source import (
-    OpenProgress,
-    PastRun,
-    RunFilter,
-    RunSource,
-    newest_first,
-)
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import OpenProgress, RunFilter, RunSource, newest_first
 from profiler.sizing.prices import PriceOverrides
 
 DEFAULT_DAYS = 14

@@ -55,7 +55,7 @@ from profiler.record.units import (
     bytes_to_mebibytes,
     rounded_number,
 )
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.past_run import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import X86, PriceOverrides
 

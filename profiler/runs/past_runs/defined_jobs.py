@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.family_identity import FamilyKey
 from profiler.record.task_needs import is_job
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 
 

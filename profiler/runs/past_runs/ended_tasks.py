@@ -15,7 +15,7 @@ from profiler.core.completeness import Gap
 from profiler.core.json_fields import decoded_or_none
 from profiler.record.line_trust import is_lambda_stream
 from profiler.record.record_model import Metrics
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 
 ENDED_TYPE = "task.ended"
 Word = Literal["agrees", "nothing", "contradicts"]

@@ -1,7 +1,8 @@
 """The recommended size of a run's family, from any source of past runs."""
 
 from profiler.runs.past_runs.family_evidence import evidence_of_family
-from profiler.runs.past_runs.run_source import PastRun, RunSource
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunSource
 from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.prices import PriceOverrides

@@ -18,9 +18,8 @@ from profiler.record.units import format_count
 from profiler.runs.past_runs.defined_jobs import EVERY_RUN, AllRunsByFamily
 from profiler.runs.past_runs.ended_tasks import ALL_BELIEVED, BelievedLines, Word
 from profiler.runs.past_runs.log_places import ANY_PLACE, AnyLogPlace
+from profiler.runs.past_runs.past_run import NO_TASK_EVENT, PastRun
 from profiler.runs.past_runs.run_source import (
-    NO_TASK_EVENT,
-    PastRun,
     RunFilter,
     RunSource,
     exact_patterns_of,

@@ -11,14 +11,8 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import StacksLine
-from profiler.runs.past_runs.run_source import (
-    PastRun,
-    RunFilter,
-    RunKey,
-    RunSource,
-    newest_first,
-    run_key,
-)
+from profiler.runs.past_runs.past_run import PastRun, RunKey, run_key
+from profiler.runs.past_runs.run_source import RunFilter, RunSource, newest_first
 from profiler.runs.step_series import StepSeries
 
 T = TypeVar("T")

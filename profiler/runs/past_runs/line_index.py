@@ -18,8 +18,9 @@ from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Record
 from profiler.record.report_head import RecordHead, ReportHead
+from profiler.runs.past_runs.past_run import report_start_ns, run_key
 from profiler.runs.past_runs.record_lines import RunLine, group_lines, line_text, read_run_line
-from profiler.runs.past_runs.run_source import RunFilter, report_start_ns, run_key
+from profiler.runs.past_runs.run_source import RunFilter
 from profiler.sizing.job_grouping import RunKinds, RunsOf
 
 # More of what cannot be read again goes to the disk.

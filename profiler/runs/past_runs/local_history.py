@@ -8,13 +8,8 @@ from profiler.record.record_model import Report
 from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.past_runs.run_source import (
-    ELSEWHERE,
-    PastRun,
-    RunFilter,
-    RunSource,
-    newest_first,
-)
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import ELSEWHERE, RunFilter, RunSource, newest_first
 from profiler.runs.step_series import StepSeries
 
 

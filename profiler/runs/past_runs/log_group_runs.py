@@ -41,6 +41,7 @@ from profiler.record.stacks_line import StacksLine, decode_stacks_line
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import LineFile
 from profiler.runs.past_runs.log_places import ANY_PLACE, AnyLogPlace
+from profiler.runs.past_runs.past_run import PastRun, report_start_ns
 from profiler.runs.past_runs.record_lines import (
     RunLine,
     matching_runs,
@@ -50,12 +51,10 @@ from profiler.runs.past_runs.record_lines import (
 )
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
-    PastRun,
     RunFilter,
     RunSource,
     are_stacks_of_run,
     no_progress,
-    report_start_ns,
     uncounted_note,
 )
 from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices

@@ -8,7 +8,7 @@ from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, awslog
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.record.family_identity import family_key
 from profiler.record.line_trust import MONITOR_VOUCHERS
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 
 # The options of awslogs by the container's name; empty for one with another driver.
 LogOptions = Mapping[str, Mapping[str, str]]

@@ -25,6 +25,7 @@ from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import LineFile, LineIndex
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.record_lines import (
     RunLine,
     line_text,
@@ -33,7 +34,7 @@ from profiler.runs.past_runs.record_lines import (
     read_run_line,
     schema_remarks,
 )
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of_run_in
+from profiler.runs.past_runs.run_source import RunFilter, RunSource, stacks_of_run_in
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 from profiler.sizing.job_grouping import RunsOf
 

@@ -21,7 +21,8 @@ from profiler.record.record_model import CHECKPOINT, Report, decode
 from profiler.record.report_head import ReportHead
 from profiler.record.units import format_count
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, report_start_ns, run_key
+from profiler.runs.past_runs.past_run import PastRun, RunKey, report_start_ns, run_key
+from profiler.runs.past_runs.run_source import RunFilter
 
 _MAX_SCHEMA_LENGTH = 20
 _OF_NEWER = (

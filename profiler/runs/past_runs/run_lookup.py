@@ -30,9 +30,9 @@ from profiler.record.record_model import (
     Report,
 )
 from profiler.record.run_labels import label_values
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.run_source import (
     ELSEWHERE,
-    PastRun,
     RunFilter,
     RunSource,
     filter_of,

@@ -33,7 +33,7 @@ from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, Docu
 from profiler.record.spot_price import cost_on_provider
 from profiler.record.stop_causes import NO_EVENT, outcome_of
 from profiler.record.units import rounded_number
-from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
+from profiler.runs.past_runs.past_run import NO_TASK_EVENT, PastRun, TaskEvent
 
 # By the record's field, or the container's: its field in a document.
 _IDENTITY: Mapping[str, str] = {

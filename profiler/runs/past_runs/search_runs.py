@@ -25,9 +25,9 @@ from profiler.record.query_clauses import (
 )
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
-    PastRun,
     RunFilter,
     RunSource,
     no_progress,

@@ -38,7 +38,8 @@ from profiler.record.query_clauses import (
 )
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.runs.past_runs.defined_jobs import AllRunsByFamily
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.past_runs.search_conditions import (
     FAMILY_FIELDS,
     JOB_DEFINITION,

@@ -24,7 +24,7 @@ from profiler.record.units import (
     format_share,
 )
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 
 UNCONFIRMED = "Unconfirmed: nothing proves whose task this was, so it counts in no advice."
 

@@ -22,7 +22,7 @@ from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_changes import compare_runs
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.family_advice import find_advice
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.step_series import downsample, steps_of_record
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_as_json

@@ -24,7 +24,7 @@ from profiler.record.record_model import Report
 from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.family_advice import find_advice
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.prices import PriceOverrides

@@ -13,8 +13,9 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import columns_of
 from profiler.core.timestamps import local_zone
 from profiler.record.record_model import AverageAndMaximum, Distribution, Report
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.record_files import FileRuns
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.command_line import run_here
 from tests.gpu_runs import gpu_run
 from tests.runs import history_of, lines, report

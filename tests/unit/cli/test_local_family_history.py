@@ -109,10 +109,10 @@ def test_earlier_runs_are_read_for_a_failure_and_beside_a_line_that_cannot_be_re
     with closing(sqlite3.connect(file)) as connection, connection:
         newest = "(SELECT max(started_at) FROM run)"
         connection.execute(f"UPDATE run SET record = '{{' WHERE started_at = {newest}")
-    assert store.last_numbers("nightly", "~") is None
+    assert store.last_metrics("nightly", "~") is None
     _, earlier = report_and_comparable_records(short(), None, OWN, store)
     assert len(earlier) == 5
-    assert store.last_numbers("unknown", "~") is None
+    assert store.last_metrics("unknown", "~") is None
 
 
 def test_a_program_with_a_space_in_its_name_has_its_own_family(

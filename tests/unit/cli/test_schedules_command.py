@@ -22,7 +22,8 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.family_identity import FamilyKey
 from profiler.record.family_statistics import UsualDuration
-from profiler.runs.past_runs.run_source import PastRun, RunSource, TaskEvent
+from profiler.runs.past_runs.past_run import PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import RunSource
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.schedule_model import DueTime, Schedule
 from tests.fakes import FakeClock

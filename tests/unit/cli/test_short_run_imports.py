@@ -59,6 +59,8 @@ def test_a_short_run_imports_neither_patterns_nor_enumerations(tmp_path: Path) -
     assert {"typing", "msgspec", "profiler.record.stop_causes"} <= loaded
     assert not loaded & {"re._parser", "_strptime", "profiler.core.quantity_parsing"}
     assert not loaded & _NOT_WITHOUT_GPUS_AND_CHANGES
+    assert "sqlite3" in loaded
+    assert "sqlite3.dbapi2" not in loaded
 
 
 def test_a_run_without_readings_is_added_to_the_history_without_the_modules_of_its_steps() -> None:
@@ -76,13 +78,17 @@ def test_a_command_line_without_secrets_needs_no_names_of_secrets() -> None:
 
 def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
     loaded = _loaded("profiler.cli.terminal.end_page")
-    assert "profiler.runs.past_runs.run_source" in loaded
+    assert "profiler.runs.past_runs.past_run" in loaded
     unneeded = {
         "fnmatch",
         "hashlib",
         "unicodedata",
         "profiler.cli.tables",
+        "profiler.cli.terminal.run_curves",
+        "profiler.core.json_fields",
+        "profiler.record.family_identity",
         "profiler.record.family_statistics",
+        "profiler.runs.past_runs.run_source",
     }
     unneeded |= {
         f"profiler.record.{name}"

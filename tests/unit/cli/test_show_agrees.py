@@ -21,9 +21,10 @@ from profiler.runs.past_runs.family_evidence import read_families
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_lookup import find_runs
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.cluster_requests import ServerResponse
 from profiler.sizing.advice import Advice, advise_on_size

@@ -43,8 +43,8 @@ from profiler.runs.comparison.run_changes import (
     compare_runs,
 )
 from profiler.runs.past_runs.family_advice import find_advice
+from profiler.runs.past_runs.past_run import PastRun, TaskEvent
 from profiler.runs.past_runs.run_moments import find_moments
-from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_summary import size_story

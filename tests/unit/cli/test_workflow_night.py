@@ -24,7 +24,7 @@ from profiler.record.record_model import Report
 from profiler.record.run_usage import run_usage_of
 from profiler.report_page.page_data import family_size_rows
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import SizePolicy
 from profiler.sizing.evidence import Evidence

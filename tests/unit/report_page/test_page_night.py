@@ -16,7 +16,7 @@ from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.stop_causes import EventEnd
 from profiler.report_page.page_night import night_of_page
 from profiler.report_page.page_rows import PageNight, PageNotice, PageRun
-from profiler.runs.past_runs.run_source import TaskEvent
+from profiler.runs.past_runs.past_run import TaskEvent
 from tests.report_page import content, report, run_of
 
 NOW = datetime(2026, 11, 25, 8, tzinfo=UTC)

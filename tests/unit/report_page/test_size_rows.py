@@ -3,7 +3,7 @@
 from profiler.record.batch_job import BatchJob
 from profiler.report_page.page_data import family_size_rows
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
 

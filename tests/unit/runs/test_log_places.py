@@ -10,7 +10,7 @@ from profiler.runs.past_runs.log_places import (
     is_where_defined,
     log_options_of,
 )
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.task_definitions.definition_texts import read_definitions
 from tests.runs import report
 

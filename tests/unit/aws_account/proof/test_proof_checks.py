@@ -34,7 +34,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.stopped_task import EventContainer, StoppedTask
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.task_definitions.definition_json import ChangedDefinition
 from tests.cases import each_case
 

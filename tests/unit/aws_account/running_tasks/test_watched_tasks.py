@@ -15,7 +15,8 @@ from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine, encode_notice_line
 from profiler.record.record_model import NO_INTERVAL, AverageAndMaximum, Distribution, Interval
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import ListedRuns, checkpoint_at, ended, text
 from tests.runs import report

@@ -45,7 +45,7 @@ from profiler.record.record_model import (
     decode,
 )
 from profiler.record.run_usage import run_usage_of
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from tests import shown_runs
 from tests.cases import each_case
 from tests.changed_records import changed_lines

@@ -21,7 +21,7 @@ from profiler.record.gpu_sentences import (
     gpu_idle_texts,
 )
 from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record, Report
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.verdict_sentence import VerdictSentences, verdict_of
 from tests.cases import each_case
 from tests.fakes import seconds

@@ -25,7 +25,8 @@ from profiler.runs.comparison.change_interval import (
 )
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, is_measured
 from profiler.runs.comparison.run_sets import RunSet, read_run_sets
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 from tests.shown_runs import etl, gpu

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.record.batch_job import BatchJob
 from profiler.record.family_identity import FamilyKey
 from profiler.runs.past_runs.defined_jobs import RunsOfDefinedJobs
-from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.sizing.family_window import WindowSpan
 from tests.batch_jobs import CLUSTER, job_id
 from tests.runs import report

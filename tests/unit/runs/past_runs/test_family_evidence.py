@@ -26,7 +26,8 @@ from profiler.runs.past_runs.family_evidence import (
     read_families,
     usual_since_ns,
 )
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent, filter_of
+from profiler.runs.past_runs.past_run import PastRun, TaskEvent
+from profiler.runs.past_runs.run_source import RunFilter, filter_of
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.cluster_requests import Method, ServerResponse
 from tests.cases import each_case

@@ -9,7 +9,8 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_ms
 from profiler.record.record_model import Report, Sampling, encode
 from profiler.runs.past_runs.joined_runs import JoinedRuns
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.past_run import PastRun
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.run_sources import HOUR_NS, NOW_NS, RUNS, ListedRuns, check_source, run
 from tests.runs import checkpoint
 

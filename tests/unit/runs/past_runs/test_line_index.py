@@ -20,9 +20,10 @@ from profiler.record.record_model import Report, encode
 from profiler.runs.past_runs import line_index
 from profiler.runs.past_runs.family_evidence import read_families
 from profiler.runs.past_runs.line_index import LineFile, LineIndex
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.record_lines import group_lines, matching_runs, read_run_line
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.runs import checkpoint, report
 from tests.values import present
 

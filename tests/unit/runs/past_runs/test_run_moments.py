@@ -30,12 +30,12 @@ from profiler.record.record_model import (
     Series,
 )
 from profiler.record.stop_causes import EventEnd
+from profiler.runs.past_runs.past_run import NO_TASK_EVENT, PastRun, TaskEvent
 from profiler.runs.past_runs.run_moments import (
     MIN_STRETCH_STEPS,
     find_moments,
     series_length_ms,
 )
-from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
 from profiler.runs.past_runs.stack_functions import frame_of_text, what_ran_text
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.cases import each_case

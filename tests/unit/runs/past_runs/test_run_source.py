@@ -29,10 +29,11 @@ from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
+from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.record_files import FileRuns, record_messages
 from profiler.runs.past_runs.record_lines import group_lines, matching_runs, read_run_line
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_run_sentence
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.run_source import RunFilter
 from profiler.runs.past_runs.schedule_notices import select_notices
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
