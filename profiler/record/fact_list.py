@@ -38,7 +38,7 @@ from profiler.record.mention_limits import (
     is_gpu_use_estimated,
     is_gpu_use_partial,
 )
-from profiler.record.record_model import Cost, MemoryKills, Record, known_peak_source
+from profiler.record.record_model import Cost, MemoryKills, Record
 from profiler.record.record_paths import RunView, Unit, is_of_gpus, may_be_of_others, view_reader
 from profiler.record.spot_price import is_on_spot, measured_cost
 from profiler.record.task_needs import vcpu_size
@@ -49,7 +49,6 @@ from profiler.record.units import (
     format_usd,
     format_value,
 )
-from profiler.record.unusual import UsualRange, usual_value_of
 
 _MAX_TARGETS: Final = 5
 _MAX_VICTIMS: Final = 5
@@ -369,31 +368,6 @@ def _are_comparable(row: NumberRow, *numbers: Measured) -> bool:
     if row.bounds_have_change == "always" or not any(are_least):
         return True
     return row.bounds_have_change == "of both" and all(are_least)
-
-
-def comparable_records(row: NumberRow, record: Record, others: Sequence[Record]) -> list[Record]:
-    """The other runs whose number was measured as in ``record``: a sampled memory peak does not
-    compare with the kernel's, memory with mapped files with memory without them, nor the least
-    that Spot costs with the price.
-    """
-    if row in MEMORY_ROWS:
-        others = [other for other in others if means_same_memory(record.metrics, other.metrics)]
-    if row is not MEMORY_PEAK:
-        marks = (row.is_least(record), row.is_estimate(record))
-        return [other for other in others if (row.is_least(other), row.is_estimate(other)) == marks]
-    source = known_peak_source(record.metrics)
-    if source is None:
-        return list(others)
-    return [other for other in others if known_peak_source(other.metrics) in (source, None)]
-
-
-def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> UsualRange | None:
-    """What is usual of a number, by earlier successes in which it was measured as in ``record``,
-    the newest first.
-    """
-    return usual_value_of(
-        number_of_row(row, other) for other in comparable_records(row, record, list(earlier))
-    )
 
 
 def cost_text(cost: Cost) -> str:

@@ -4,6 +4,7 @@ oldest runs.
 
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -17,9 +18,10 @@ from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.family_statistics import MonthlyTasks
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.task_needs import is_job
+from profiler.record.usual_numbers import EarlierNumbers, UsualOf
 from profiler.report_page.older_runs import OlderRuns
 from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_changes import duration_changes
@@ -128,9 +130,9 @@ def build_page_data(
     rows, room = texts_that_fit(texts, room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
-    before = _successes_before(runs, keys)
+    usual_before = _usual_before(runs, keys)
     details, _ = first_that_fit(
-        (run_details(run, now_ns, before(row)).as_json() for row, run in enumerate(shown)),
+        (run_details(run, now_ns, usual_before(row)).as_json() for row, run in enumerate(shown)),
         room,
         share=0.5,
     )
@@ -200,21 +202,25 @@ def _json_before_runs(
     return to_json(document).removesuffix("}")
 
 
-def _successes_before(
-    runs: Sequence[Run], keys: Sequence[FamilyKey]
-) -> Callable[[int], Sequence[Record]]:
-    """The newest successes of the same family before the run in a row; the newest run is first."""
+def _usual_before(runs: Sequence[Run], keys: Sequence[FamilyKey]) -> Callable[[int], UsualOf]:
+    """What is usual by the newest successes of the same family before the run in a row; the newest
+    run is first.
+    """
     rows_of: dict[FamilyKey, list[int]] = {}
     for row, run in enumerate(runs):
         if run.past.outcome.cause == "success" and run.past.counts:
             rows_of.setdefault(keys[row], []).append(row)
+    numbers_of = {
+        key: EarlierNumbers([runs[row].record for row in rows]) for key, rows in rows_of.items()
+    }
+    without_successes = EarlierNumbers(())
 
-    def before(row: int) -> Sequence[Record]:
-        rows = rows_of.get(keys[row], [])
-        first = bisect_right(rows, row)
-        return [runs[earlier].record for earlier in rows[first : first + _MAX_EARLIER]]
+    def usual_before(row: int) -> UsualOf:
+        first = bisect_right(rows_of.get(keys[row], ()), row)
+        numbers = numbers_of.get(keys[row], without_successes)
+        return partial(numbers.usual_number, first=first, most=_MAX_EARLIER)
 
-    return before
+    return usual_before
 
 
 def _due_time_key(line: ScheduleNoticeLine) -> tuple[object, ...]:

@@ -1,6 +1,6 @@
 """The rows of a run on the report page."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -19,7 +19,6 @@ from profiler.record.fact_list import (
     estimated_rows,
     lower_bound_rows,
     number_of_row,
-    usual_number,
 )
 from profiler.record.gpu_facts import (
     gpu_active_text,
@@ -48,6 +47,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.record_paths import RunView
 from profiler.record.run_summary import DOT, GPU_NOTES, UNSEEN_LIMITS, RowName, Story, story_of
+from profiler.record.usual_numbers import UsualOf
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_or_none, memory_digits
@@ -159,19 +159,23 @@ def _names_on_page(rows: Iterable[NumberRow]) -> list[str] | None:
     return [row.page_field for row in rows if row.page_field] or None
 
 
-def are_usual_by_field(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
+def are_usual_by_field(record: Record, usual_of: UsualOf) -> dict[str, bool]:
     """Whether each compared number of the run, by its field on the page, is within the spread of
-    earlier successes of its family, the newest first. A number of fewer than five runs is left out.
+    earlier successes of its family. A number of fewer than five runs is left out.
     """
     judged = {}
     for row in NUMBERS:
         value = number_of_row(row, record) if row.compared_on_page else None
         if value is None:
             continue
-        usual = usual_number(row, record, earlier)
+        usual = usual_of(row, record)
         if usual is not None:
             judged[row.page_field] = usual.is_within_spread(value)
     return judged
+
+
+def _nothing_usual(_row: NumberRow, _record: Record) -> None:
+    """No run of the family is known."""
 
 
 def _warning_rows(record: Record) -> Iterator[RowName]:
@@ -181,10 +185,10 @@ def _warning_rows(record: Record) -> Iterator[RowName]:
         yield "ECC"
 
 
-def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDetails:
-    """What only an opened run shows. ``earlier`` are successes of its family, the newest first."""
+def run_details(run: Run, now_ns: int, usual_of: UsualOf = _nothing_usual) -> RunDetails:
+    """What only an opened run shows. ``usual_of``: by earlier successes of its family."""
     record = run.record
-    judged = are_usual_by_field(record, earlier)
+    judged = are_usual_by_field(record, usual_of)
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
     story = story_of(record, run.past.outcome, run.usage)

@@ -21,10 +21,8 @@ from profiler.record.fact_list import (
     NUMBERS,
     Fact,
     NumberRow,
-    comparable_records,
     number_of_row,
     number_pair,
-    usual_number,
 )
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import INCLUDES_FILES, means_same_memory
@@ -33,6 +31,7 @@ from profiler.record.record_model import Record
 from profiler.record.time_shares import CPU_PARTS, time_shares
 from profiler.record.units import format_change, format_percent, format_value
 from profiler.record.unusual import LEAST_CHANGES, MIN_POINTS, MIN_RUNS, MIN_SHARE
+from profiler.record.usual_numbers import are_measured_alike, usual_number
 
 # The numbers of the line, and their names there.
 _NOTABLE = ((DURATION, "duration"), (MEMORY_PEAK, "memory"), (CPU_TIME, "CPU time"))
@@ -140,7 +139,7 @@ def _comparison_notes(
 
 def _peak_source_notes(this: Record, that: Record) -> Iterator[str]:
     """A sentence if one memory peak is the kernel's and the other was sampled."""
-    if comparable_records(MEMORY_PEAK, this, [that]):
+    if are_measured_alike(MEMORY_PEAK, this, that):
         return
     if isinstance(this.metrics.memory_peak, Exactly):
         exact = "this"
@@ -265,7 +264,7 @@ def notable_changes(record: Record, earlier: Sequence[Record]) -> Iterator[Compa
         old = number_of_row(number, last)
         if new is None or not old or abs(new - old) < least:
             continue
-        if comparable_records(number, record, [last]):
+        if are_measured_alike(number, record, last):
             row = compared_number_row(number, record, last, earlier)
             if row is not None and row.is_changed:
                 yield replace(row, name=name)

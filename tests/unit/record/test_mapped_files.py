@@ -9,8 +9,6 @@ from profiler.record.fact_list import (
     DURATION,
     MEMORY_AVERAGE,
     MEMORY_PEAK,
-    comparable_records,
-    usual_number,
 )
 from profiler.record.family_statistics import FamilyRun, HighestPeak, family_of_reports
 from profiler.record.mapped_files import (
@@ -36,6 +34,7 @@ from profiler.record.record_model import (
     Sampling,
 )
 from profiler.record.task_needs import memory_with_files_mb
+from profiler.record.usual_numbers import EarlierNumbers, are_measured_alike, usual_number
 from profiler.runs.comparison.compared_metrics import compare_metrics, memory_meaning_of_both
 from tests.runs import checkpoint, report
 from tests.shown_runs import stuck_notice
@@ -135,11 +134,22 @@ def test_what_is_usual_of_memory_is_known_by_runs_of_the_same_meaning() -> None:
     for row in (MEMORY_PEAK, MEMORY_AVERAGE):
         assert usual_number(row, new, past) is None
         assert usual_number(row, new, records([*NEWER, *OLDER])) is not None
-        assert comparable_records(row, old, past) == records(OLDER)
+        assert [one for one in past if are_measured_alike(row, old, one)] == records(OLDER)
     usual = usual_number(MEMORY_PEAK, new, records([*NEWER[:5], *OLDER]))
     assert usual is not None
     assert usual.middle == 150
-    assert len(comparable_records(DURATION, new, past)) == 14
+    assert all(are_measured_alike(DURATION, new, one) for one in past)
+
+
+def test_a_part_of_the_earlier_successes_says_what_it_says_alone() -> None:
+    past = records([*NEWER, *OLDER])
+    numbers = EarlierNumbers(past)
+    for row in (MEMORY_PEAK, MEMORY_AVERAGE, DURATION):
+        for record in (newer(30).record, older(30).record):
+            for first in range(len(past)):
+                part = past[first : first + 7]
+                usual = numbers.usual_number(row, record, first=first, most=7)
+                assert usual == usual_number(row, record, part)
 
 
 # --- notices --------------------------------------------------------------------------------------
