@@ -274,7 +274,7 @@ class ThreadWaits:
         thread.has_worked = False
         change.begun.append(wait)
         before.is_end_seen = before.is_known = True
-        before.after_ns = work_ns = before.work_until(wait)
+        before.after_ns = work_ns = _work_between(before, wait)
         wait.before_ns = work_ns or before.before_ns
         change.known.append(before)
         return True
@@ -412,9 +412,7 @@ def _add_work_between_waits(
 ) -> None:
     """Add the work between two waits of a thread to both."""
     wait.had_come = before.came is not None and any(before.came)
-    work_ns = before.work_until(wait)
-    if before.asks_until(wait):
-        before.is_asking = wait.is_asking = True
+    work_ns = _work_between(before, wait)
     wait.before_ns = work_ns + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
         wait.before_ns = before.before_ns
@@ -434,6 +432,13 @@ def _add_work_between_waits(
         thread.earlier = before
     else:
         _note_what_followed(before, work_ns + wait.helped_ns, change)
+
+
+def _work_between(before: ThreadWait, wait: ThreadWait) -> int:
+    """The CPU time between two waits of a thread, noting of both whether it only asked then."""
+    if before.asks_until(wait):
+        before.is_asking = wait.is_asking = True
+    return before.work_until(wait)
 
 
 def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
