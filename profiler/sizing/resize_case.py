@@ -87,27 +87,13 @@ class ResizeCase:
         return self.window.runs_at(self.definition_size)
 
     @cached_property
-    def judging_revision_runs(self) -> RevisionRuns:
-        """The runs at the definition's size since its change, else of the newest revision; for a
-        file, all.
-        """
-        change = self.revision.resized_from or self.revision.reverted_from
-        if change is not None:
-            return runs_since(self.window, self.definition_size, change)
-        total = RevisionRuns()
-        for revision, runs in self.runs_at_definition_size.revisions.items():
-            if self.revision.revision in (None, revision):
-                total.merge(runs)
-        return total
-
-    @cached_property
     def judging_run_count(self) -> int:
         """The number of runs that may call for a change: those since the last change.
 
         A task of several containers with reports is one run here.
         """
-        if self.revision.resized_from:
-            return self.judging_revision_runs.counts.task_count
+        if self.verdict_on_last_change:
+            return self.verdict_on_last_change.own.counts.task_count
         return self.runs_at_definition_size.counts.task_count
 
     @property
@@ -217,7 +203,7 @@ class ResizeCase:
         return ChangeEffect(
             size=self.definition_size,
             change=before,
-            own=self.judging_revision_runs,
+            own=runs_since(self.window, self.definition_size, before),
             before=runs_until(self.window, before),
             killed_elsewhere=killed_elsewhere_since(self.window, self.definition_size, before),
             overlap=self._why_overlaps_since(before),
@@ -233,7 +219,7 @@ class ResizeCase:
         if first_known(number, math.inf) < int(reverted.revision):
             # The failed revision was deregistered: this one has runs from before it, too.
             return bool(self.run_count_of(reverted.revision))
-        counts = self.judging_revision_runs.counts
+        counts = runs_since(self.window, self.definition_size, reverted).counts
         now_ns = self.window.span.now_ns
         since_ns = first_known(self.revision.registered_ns, counts.first_ns)
         days = (now_ns - first_known(since_ns, now_ns)) / NS_PER_DAY

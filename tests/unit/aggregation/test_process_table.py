@@ -15,6 +15,7 @@ from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.activity_model import ProcessSeries
+from profiler.record.process_rows import OTHER_PROCESSES
 from profiler.record.record_model import Process, Series
 from tests import fakes
 from tests.values import present
@@ -102,6 +103,30 @@ def commands(totals: ProcessTotals, until: int) -> dict[str, ProcessSeries]:
     run.spread_over_steps(run.cpu_wait, 0, until * NS_PER_SECOND, 0)
     series = present(totals.with_commands(run.series_so_far()))
     return {row.command: row for row in series.processes}
+
+
+def test_of_many_names_the_largest_are_kept_and_the_others_are_counted_together() -> None:
+    """A batch that starts a program with other arguments each time has a name for each."""
+    totals = ProcessTotals(lambda reading: None if reading.name == "main" else "--part")
+    main = process(9_999, "main", mark=1)
+    ended = [process(pid, f"job-{pid}", cpu=0.25, mark=5) for pid in range(700)]
+    ended[3] = replace(process(3, "busy", cpu=90, mark=5), unread_shmem_bytes=9 * MIB)
+    ended[4] = replace(process(4, "large", cpu=0.25, mark=4_000), unread_shmem_bytes=9 * MIB)
+    ended[5] = replace(ended[5], unread_shmem_bytes=900 * MIB)
+    totals.add_reading([main, *ended])
+    totals.add_reading([main])
+    assert len(totals._ended) == len(totals._unread_bytes) + 99
+    assert len(totals._memory) <= 201
+    shown = {row.name: row for row in totals.largest_process_rows()}
+    assert {"busy", "large", OTHER_PROCESSES} <= shown.keys()
+    assert sum(row.count or 0 for row in shown.values()) == 701
+    assert sum(row.cpu_seconds or 0 for row in shown.values()) == 699 * 0.25 + 90
+    assert shown["large"].max_memory_used_mb == 4_000
+    (warning,) = totals.unread_process_warnings(0)
+    assert "of busy in" in warning, "job-5, which was dropped, is in no list"
+    busy = replace(main, own_cpu_ns=round(500e9))
+    totals.add_reading([busy])
+    assert totals.largest_process_rows()[0].name == "main", "who is present is never dropped"
 
 
 def test_cpu_time_is_that_between_two_readings_of_a_process() -> None:

@@ -6,14 +6,18 @@ import gzip
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from unittest import mock
 
 import pytest
 from botocore.credentials import Credentials
+from urllib3 import HTTPConnectionPool
+from urllib3.exceptions import ReadTimeoutError, SSLError
 
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import NS_PER_SECOND
@@ -27,7 +31,7 @@ from profiler.otlp.otlp_export import (
     aws_signer,
     export_in_time,
 )
-from profiler.otlp.otlp_settings import Targets, read_targets
+from profiler.otlp.otlp_settings import AwsService, Targets, read_targets
 from tests.cases import each_case
 from tests.fakes import FakeClock
 from tests.http_server import FakeHttpServer
@@ -214,6 +218,113 @@ def test_the_reasons_are_sentences_and_whatever_blocks_is_abandoned() -> None:
         "Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The "
         "limit is 0.01 s."
     )
+
+
+def test_who_is_interrupted_waits_no_longer_and_says_so() -> None:
+    released = threading.Event()
+
+    def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
+        released.wait()
+        return {}, {}
+
+    said = export_in_time(prepare, Backend().exporter(), LIMIT_SECONDS, is_interrupted=lambda: True)
+    released.set()
+    assert said == "The export was interrupted."
+
+
+def test_a_signal_for_which_no_time_is_left_is_not_sent() -> None:
+    """The thread is abandoned then, so that nobody would know whether it arrived."""
+    backend = Backend()
+    exporter = backend.exporter()
+    said = exporter.export(read_targets(SETTINGS), MESSAGES, exporter.deadline_ns(0.59))
+    assert backend.asked == []
+    late = "the time was up before it was sent (OTLP_ENDPOINT)"
+    assert said == [f"The traces, logs and metrics were not exported: {late}."]
+    assert exporter.export(read_targets(SETTINGS), MESSAGES, exporter.deadline_ns(0.61)) == []
+
+
+def test_a_request_to_aws_is_signed_as_it_is_sent() -> None:
+    signed: list[tuple[str, bytes]] = []
+
+    def sign(
+        service: AwsService, url: str, headers: Mapping[str, str], body: bytes
+    ) -> Mapping[str, str]:
+        signed.append((service.name, body))
+        return {**headers, "authorization": f"for {service.name}"}
+
+    sent: list[tuple[str, bytes]] = []
+
+    def transport(
+        url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float
+    ) -> HttpAnswer:
+        sent.append((headers.get("authorization", ""), body))
+        return answer()
+
+    backend = Backend()
+    exporter = OtlpExporter(transport, backend.clock, jitter=lambda: 0.0, sign=sign)
+    settings = {"OTLP_ENDPOINT": "https://xray.eu-west-1.amazonaws.com"}
+    targets = read_targets(settings, signs_for_aws=True)
+    assert exporter.export(targets, MESSAGES, exporter.deadline_ns(5)) == []
+    assert [(f"for {name}", body) for name, body in signed] == sent
+    assert [name for name, _ in signed] == ["xray", "logs", "monitoring"]
+    sent.clear()
+    assert exporter.export(read_targets(SETTINGS), MESSAGES, exporter.deadline_ns(5)) == []
+    assert [name for name, _ in sent] == ["", "", ""], "another backend gets no signature of AWS"
+
+
+def test_without_compression_the_body_is_sent_as_it_is() -> None:
+    backend = Backend()
+    exporter = backend.exporter()
+    targets = read_targets({**SETTINGS, "OTLP_COMPRESSION": "none"})
+    assert exporter.export(targets, MESSAGES, exporter.deadline_ns(5)) == []
+    _, headers, body = backend.requests[0]
+    assert "content-encoding" not in headers
+    assert json.loads(body) == {"resourceSpans": []}
+
+
+def certificate_error(words: str) -> SSLError:
+    cause = ssl.SSLCertVerificationError(1, words)
+    cause.verify_message = words
+    return SSLError(cause)
+
+
+def protocol_error(reason: str) -> SSLError:
+    cause = ssl.SSLError(1, "an error of OpenSSL")
+    cause.reason = reason
+    return SSLError(cause)
+
+
+@each_case(
+    ("error", "reason"),
+    [
+        (
+            ReadTimeoutError(HTTPConnectionPool("x"), "/", "Read timed out."),
+            "the server did not answer completely within 60.0 s",
+        ),
+        (
+            certificate_error("self-signed certificate."),
+            (
+                "the server's certificate is not trusted (self-signed certificate): set "
+                "OTLP_CERTIFICATE to the file of your private CA, or check the address"
+            ),
+        ),
+        (
+            protocol_error("WRONG_VERSION_NUMBER"),
+            "TLS failed (WRONG_VERSION_NUMBER): check the server and the file of OTLP_CERTIFICATE",
+        ),
+    ],
+)
+def test_the_reason_says_which_part_of_the_connection_to_mend(
+    error: Exception, reason: str
+) -> None:
+    transport = HttpTransport(ca_setting="OTLP_CERTIFICATE")
+
+    def fail(*_: object) -> HttpAnswer:
+        raise error
+
+    with mock.patch.object(transport, "_post", fail), pytest.raises(TransportError) as raised:
+        transport("https://backend", {}, b"", 60)
+    assert str(raised.value) == reason
 
 
 class Server(FakeHttpServer):

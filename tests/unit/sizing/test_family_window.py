@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_DAY
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR
 from profiler.record.batch_job import BatchJob
-from profiler.record.record_model import TaskSize
+from profiler.record.record_model import (
+    CONTAINER_INSIGHTS,
+    Metrics,
+    OtherContainer,
+    Sampling,
+    TaskSize,
+)
 from profiler.sizing.family_window import OLDER_REVISIONS, REVISIONS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_limits import ResizeDecision
 from profiler.sizing.run_counts import RunCounts
@@ -170,6 +176,83 @@ def test_counts_of_a_search_cluster_with_the_runs_that_decide_are_like_all_runs(
         window.add_counted_run(run)
     window.add_newest_before_span()
     assert decision_on(window, FIRST) == decision_on(whole, FIRST)
+
+
+def test_what_a_search_cluster_says_of_many_runs_is_what_the_runs_say_themselves() -> None:
+    """The limits of all containers, the longest success of each hour and the largest slowdowns:
+    without one, a size would be lowered that a run needs, or that overlaps the next run.
+    """
+    bounds = slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2))
+    side = {"side": Metrics(max_memory_used_mb=20, memory_size_mb=256)}
+    run = fact(3, others=side, metrics={"slowdown_at_vcpu": bounds, "memory_size_mb": 900})
+    whole = window_of_runs([run], now_ns=LATER_NS).sizes[SIZE]
+    window = FamilyWindow(WindowSpan(now_ns=LATER_NS))
+    window.add_container_limit("1", SIZE, "batch", 900, launch_type="FARGATE")
+    window.add_container_limit("1", SIZE, "side", 256, launch_type="FARGATE")
+    window.add_longest_success(SIZE, run.began_ns, 590_000, launch_type="FARGATE")
+    window.add_slowdowns(SIZE, {0.25: bounds["0.25"], 0.5: bounds["0.5"]})
+    window.add_slowdowns(TaskSize(memory_mb=2048), {0.25: bounds["0.25"]})
+    counted = window.sizes[SIZE]
+    assert counted.revisions["1"].limits_mb == whole.revisions["1"].limits_mb
+    assert counted.revisions["1"].limits_mb == {"batch": {900}, "side": {256}}
+    assert counted.longest_ms == whole.longest_ms == {run.began_ns // NS_PER_HOUR % 24: 590_000}
+    assert {vcpu: counted.factors[vcpu] for vcpu in whole.factors if vcpu >= 1} == {
+        vcpu: factors for vcpu, factors in whole.factors.items() if vcpu >= 1
+    }
+    # Of many runs, nobody knows whether the slowest at 0.25 vCPU was slower at 0.5, too.
+    assert counted.factors[0.5][0.25].max == 2 > whole.factors[0.5][0.25].max
+    deciding = FamilyWindow(WindowSpan(now_ns=LATER_NS))
+    deciding.add_counted_run(run)
+    (at_size,) = deciding.sizes.values()
+    assert at_size.revisions["1"].limits_mb == {"side": {256}}, "add_counts has the batch's own"
+
+
+def test_a_container_without_a_measurement_is_no_container_that_used_nothing() -> None:
+    """Its limit would be lowered to Docker's least."""
+    run = fact(3, others={"measured": Metrics(max_memory_used_mb=20)})
+    others = (*run.record.containers, OtherContainer(name="unmeasured"))
+    run = reported_facts(report(3, revision="1", containers=others))
+    assert {*window_of_runs([run], now_ns=LATER_NS).sizes[SIZE].containers} == {
+        "batch",
+        "measured",
+    }
+
+
+def by_minute(number: int, **more: Any) -> RunFacts:
+    """A run that Container Insights saw, and whose peak nobody knows."""
+    sampling = Sampling(interval_ms=60_000, samples=20, sources=(CONTAINER_INSIGHTS,))
+    return fact(number, task_id=f"insights-{number}", sampling=sampling, **more)
+
+
+@pytest.mark.parametrize("are_insights_first", [False, True])
+def test_runs_of_container_insights_only_forbid_beside_those_of_reports(
+    *, are_insights_first: bool
+) -> None:
+    """Whichever part of a source was read first."""
+    minutes = window_of_runs(
+        [*(by_minute(number, peak_mb=700) for number in range(4)), by_minute(4, **ENDINGS[-1])],
+        now_ns=LATER_NS,
+    )
+    reports = window_of_runs([fact(number) for number in range(6)], now_ns=LATER_NS)
+    assert minutes.is_by_minute
+    assert minutes.deciding_counts.task_count == 5
+    first, second = (minutes, reports) if are_insights_first else (reports, minutes)
+    first.merge(second)
+    assert not first.is_by_minute
+    assert first.deciding_counts.task_count == 6
+    assert (first.by_minute, first.used_by_minute_mb, first.killed_by_minute_mb) == (5, 700, 2048)
+
+
+def test_open_windows_of_container_insights_are_merged_before_they_count() -> None:
+    span = WindowSpan(now_ns=LATER_NS)
+    total, other = FamilyWindow(span), FamilyWindow(span)
+    total.add_run(by_minute(1))
+    other.add_run(by_minute(2, peak_mb=900))
+    other.add_run(fact(3))
+    total.merge(other)
+    total.add_newest_before_span()
+    assert total.deciding_counts.task_count == 1
+    assert (total.by_minute, total.used_by_minute_mb) == (2, 900)
 
 
 @pytest.mark.parametrize(

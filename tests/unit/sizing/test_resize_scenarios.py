@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import EC2
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, format_ms
-from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
-from profiler.sizing.resize_limits import ResizeDecision
+from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize, Visible
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.resize_limits import ResizeDecision, ResizePolicy
+from profiler.sizing.size_candidates import resize_case
 from profiler.sizing.sized_revision import (
     FamilyCircumstances,
     SizeBefore,
@@ -16,6 +19,7 @@ from profiler.sizing.sized_revision import (
     TargetOverride,
 )
 from profiler.sizing.sizing_rules import RULES
+from profiler.sizing.window_advice import WindowAdvice
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, decision_on, window_of, window_of_runs
 from tests.runs import report, reported_facts, slowdown
@@ -473,19 +477,84 @@ def test_the_longest_run_at_a_due_time_decides_whether_runs_overlap() -> None:
     assert_resized(decide(no_slower, None, QUARTER_HOUR))
 
 
-@pytest.mark.slow
 def test_a_slower_run_that_overlaps_the_next_one_puts_the_old_size_back() -> None:
-    before = runs(96 * 20, minutes=15, **minutes_long(13))
-    after: dict[str, Any] = {"revision": 2, "start": 20, "minutes": 15, "size": (0.5, 1024)}
-    good = runs(96 * 2, **after, **minutes_long(13))
-    one = runs(1, **{**after, "start": 21.501}, **minutes_long(15.6))
+    before = runs(30, **minutes_long(13))
+    after: dict[str, Any] = {"revision": 2, "start": 30, "size": (0.5, 1024)}
+    good = runs(10, **after, **minutes_long(13))
+    one = runs(1, **{**after, "start": 40}, **minutes_long(15.6))
     change = resized((0.5, 1024))
     assert decide([*before, *good], change, QUARTER_HOUR).action == "keep"
     found = decide([*before, *good, *one], change, QUARTER_HOUR)
     assert found.action == "revert"
     assert found.reason == "a run took 15m 36s, and the next one is due 15m 00s after its start"
-    usual = runs(20, start=0.001, **minutes_long(15.6))
+    usual = runs(1, start=20.5, **minutes_long(15.6))
     assert decide([*before, *usual, *good, *one], change, QUARTER_HOUR).action == "keep"
+    with_more = resized((1, 4096), before=(0.5, 4096))
+    slow = {**after, "size": (1, 4096), **minutes_long(15.6)}
+    old = runs(30, size=(0.5, 4096), **minutes_long(13))
+    assert decide([*old, *runs(10, **slow)], with_more, QUARTER_HOUR).action == "keep"
+
+
+@pytest.mark.parametrize(
+    ("circumstances", "stops"),
+    [
+        (FamilyCircumstances(timeout_ms=900_000), "AWS Batch stops an attempt"),
+        (
+            FamilyCircumstances(time_limits_ms={"state Load of nightly": 900_000}),
+            "the state Load of nightly ends it",
+        ),
+    ],
+)
+def test_no_size_makes_a_run_so_slow_that_its_time_limit_ends_it(
+    circumstances: FamilyCircumstances, stops: str
+) -> None:
+    tight = runs(35, **minutes_long(13))
+    found = decide(tight, None, circumstances)
+    assert found.action == "none"
+    assert found.reason == (
+        f"with 0.5 vCPU, 1 GB, a run would take up to 15m 36s, and {stops} after 15m 00s"
+    )
+    one = runs(1, start=17.5, **minutes_long(13))
+    assert decide([*runs(35, **minutes_long(3)), *one], None, circumstances).action == "none"
+    assert_resized(decide(runs(35, **minutes_long(11)), None, circumstances), (0.5, 1024))
+
+
+def test_a_size_that_the_containers_or_the_queues_of_a_job_do_not_allow_is_not_taken() -> None:
+    least = FamilyCircumstances(is_job=True, least_vcpu=0.5)
+    found = decide(runs(35), None, least)
+    assert_resized(found, (0.5, 1024))
+    assert found.reason.endswith("; its containers need 0.5 vCPU together")
+    small = (0.25, 2048)
+    killed = [*runs(3, size=small), *runs(1, start=3, size=small, **KILLED)]
+    found = decide(killed, revision(small), FamilyCircumstances(is_job=True, most_vcpu=0.25))
+    assert found.action == "none"
+    assert found.reason == (
+        "0.5 vCPU, 3 GB could never start: the environments of a queue of its jobs allow 0.25 vCPU"
+    )
+    roomy = FamilyCircumstances(is_job=True, most_vcpu=0.5)
+    assert_resized(decide(killed, revision(small), roomy), (0.5, 3072))
+
+
+def test_a_job_gets_no_more_memory_than_an_instance_that_it_has_seen_has_room_for() -> None:
+    def decided(instance_mb: float) -> ResizeDecision:
+        seen: dict[str, Any] = {"size": OLD, "launch_type": "EC2", "cluster": "AWSBatch-spot-1"}
+        seen["visible"] = Visible(memory_mb=instance_mb)
+        killed = [*runs(3, **seen), *runs(1, start=3, **seen, **KILLED)]
+        window = window_of(killed, launch_type=EC2)
+        return decision_on(window, revision(), FamilyCircumstances(is_job=True))
+
+    found = decided(2100)
+    assert found.action == "none"
+    assert found.reason == "no instance that its jobs have seen has room for 2.1 GB"
+    assert decided(2500).action == "resize"
+
+
+def test_jobs_that_ran_elsewhere_than_their_definition_asks_for_say_nothing_of_its_size() -> None:
+    on_ec2 = runs(35, launch_type="EC2", cluster="AWSBatch-spot-1")
+    found = decide(on_ec2, None, FamilyCircumstances(is_job=True))
+    assert found.action == "none"
+    assert found.reason == "its newest jobs did not run on Fargate, which its definition asks for"
+    assert_resized(decide(runs(35), None, FamilyCircumstances(is_job=True)))
 
 
 def test_a_size_that_a_schedule_s_override_does_not_fit_is_not_taken() -> None:
@@ -644,3 +713,70 @@ def test_unconfirmed_runs_from_before_the_window_are_not_counted() -> None:
     found = decision_on(window_of_runs([*usual, *forged], days=35), revision())
     assert_resized(found)
     assert present(found.evidence).unconfirmed == 0
+
+
+# --- what a definition remembers ----------------------------------------------------------------
+
+
+def test_a_file_with_a_parameter_in_its_size_is_judged_at_that_of_its_newest_revision() -> None:
+    """Not at the size of more runs of an older one, nor at that of a run with overrides."""
+    older = runs(40, size=BIG)
+    newest = [*runs(3, revision=2, start=36), *runs(2, revision=2, start=36, size=BIG)]
+
+    def judged_at(size: TaskSize, number: str | None = None) -> TaskSize:
+        advised = WindowAdvice(window_of([*older, *newest]), ResizePolicy(), PriceOverrides())
+        return resize_case(
+            advised, SizedRevision(revision=number, size=size), NOWHERE
+        ).definition_size
+
+    assert judged_at(TaskSize()) == task_size(OLD)
+    assert judged_at(TaskSize(memory_mb=8192)) == task_size(BIG)
+    assert judged_at(TaskSize(vcpu=4)) == task_size(BIG)
+    unseen = TaskSize(vcpu=2)
+    assert judged_at(unseen) == unseen
+    assert judged_at(TaskSize(), "2") == TaskSize(), "a revision has the size that it has"
+
+
+def test_runs_under_a_lower_limit_of_a_container_do_not_count_as_days_seen() -> None:
+    """Somebody raised the limit after a kill: a few small runs since then prove nothing."""
+    reports = [*runs(30), *runs(4, revision=2, start=30)]
+    raised = revision(number=2, under_raised_limits=frozenset({"2"}))
+    found = decide(reports, raised)
+    assert found.action == "none"
+    assert found.reason == "3 of 14 days seen since a container's limit was raised"
+    assert_resized(decide(reports, revision(number=2)))
+    assert_resized(decide([*reports, *runs(11, revision=2, start=34)], raised))
+
+
+def test_a_size_that_failed_is_remembered_after_its_revision_was_deregistered() -> None:
+    """The definition's runs are older than the failure, so their number says nothing of it."""
+    reverted = revision(
+        number=1, reverted_from=SizeBefore(revision="2", size=task_size((0.5, 1024)))
+    )
+    failed = runs(1, revision=2, start=30, size=(0.5, 1024), **FAILED)
+    found = decide([*runs(70, minutes=12 * 60), *failed], reverted)
+    assert found.action == "none"
+    assert found.reason.startswith("a smaller size has failed")
+    unseen = decide(runs(70, minutes=12 * 60), reverted)
+    assert unseen.reason == "this size, or a larger one, has failed before"
+
+
+def test_a_size_that_was_only_slow_forbids_fewer_vcpus_and_not_less_memory() -> None:
+    present_size, slow_size = (1, 4096), (0.5, 4096)
+    reverted = revision(
+        present_size, 3, reverted_from=SizeBefore(revision="2", size=task_size(slow_size))
+    )
+    past = [*runs(30, size=present_size), *runs(5, revision=2, start=30, size=slow_size)]
+    since: dict[str, Any] = {"revision": 3, "start": 35, "minutes": 12 * 60, "size": present_size}
+    found = decide([*past, *runs(60, **since, p95=0.9)], reverted, days=400)
+    assert_resized(found, OLD)
+    found = decide([*past, *runs(60, **since, p95=0.2)], reverted, days=400)
+    assert found.action == "none"
+    assert found.reason == "this size, or a larger one, has failed before"
+
+
+def test_the_runs_of_a_file_at_another_size_say_so() -> None:
+    found = decide(runs(35), SizedRevision(revision=None, size=task_size(NEW)))
+    assert found.action == "none"
+    assert found.reason == "its newest run has 1 vCPU, 2 GB, not the size of the file"
+    assert_resized(decide(runs(35), SizedRevision(revision=None, size=task_size(OLD))))
