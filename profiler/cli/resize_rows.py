@@ -1,6 +1,6 @@
 """The plan and the result of ``taskdef resize``: tables, JSON, and a summary for GitHub Actions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -33,7 +33,7 @@ from profiler.cli.tables import Column, aligned_table, table_width
 from profiler.core.optional_math import known, sum_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns
-from profiler.record.measured import measured_from
+from profiler.record.measured import AtLeast
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_memory, format_usd_a_month
@@ -238,19 +238,21 @@ def _family_document(planned: PlannedFamily) -> FamilyDocument:
         runs=decision.runs,
         saving_usd_per_month=rounded_usd_per_month(decision.saving_usd_per_month),
         verdict=decision.verdict,
-        at_least=("evidence.peakMB",) if _is_peak_lower_bound(decision) else (),
+        at_least=tuple(_lower_bound_names(decision)),
         evidence=known(_evidence_document, decision.evidence),
         notes=notes_beside_reason(planned),
     )
 
 
-def _is_peak_lower_bound(decision: ResizeDecision) -> bool:
-    return decision.evidence is not None and decision.evidence.is_peak_least
+def _lower_bound_names(decision: ResizeDecision) -> Iterator[str]:
+    """The numbers of the document that may be larger."""
+    if decision.evidence and isinstance(decision.evidence.peak, AtLeast):
+        yield "evidence.peakMB"
 
 
 def _evidence_document(seen: ShownEvidence) -> ShownEvidenceDocument:
     return ShownEvidenceDocument(
-        peak_mb=known(round, seen.peak_mb),
+        peak_mb=known(round, seen.peak.value),
         peak_started_at=seen.peak_at,
         runs=seen.runs,
         days=seen.days,
@@ -319,9 +321,9 @@ def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]
 def _peak_text(seen: ShownEvidence) -> str:
     """A run that was killed needs more than it could use."""
     killed_mb = seen.killed_above_mb
-    if killed_mb is not None and killed_mb >= (seen.peak_mb or 0):
+    if killed_mb is not None and killed_mb >= (seen.peak.value or 0):
         return f"> {format_memory(killed_mb)}"
-    return measured_from(seen.peak_mb, is_least=seen.is_peak_least).text(format_memory) or UNKNOWN
+    return seen.peak.text(format_memory) or UNKNOWN
 
 
 def _duration_text(seen: ShownEvidence) -> str:

@@ -15,7 +15,7 @@ NARROW_SIGNS = "·×±…→≈≥●▔▁▂▃▄▅▆▇█░▒▓"
 _MARKS = ("Mn", "Me")
 # Of Python's escapes of a character, with the backslash.
 _ESCAPE_LENGTHS = {"x": 4, "u": 6, "U": 10}
-_LONGEST_ESCAPE = 10
+_MAX_ESCAPE_LENGTH = 10
 # Two regional indicators are a flag. A tone changes the picture before it.
 _INDICATORS = range(0x1F1E6, 0x1F200)
 _TONES = range(0x1F3FB, 0x1F400)
@@ -97,7 +97,7 @@ def _belongs_to_what_is_before(character: str) -> bool:
 
 def _before_escape(text: str, place: int) -> int:
     """The place, or that of the escape of a character that a cut there would divide."""
-    start = text.rfind("\\", max(place - _LONGEST_ESCAPE + 1, 0), place)
+    start = text.rfind("\\", max(place - _MAX_ESCAPE_LENGTH + 1, 0), place)
     if start < 0:
         return place
     end = start + _ESCAPE_LENGTHS.get(text[start + 1 : start + 2], 0)

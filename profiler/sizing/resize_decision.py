@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import difference, known, max_known, min_known, rounded
 from profiler.core.text import words_if_known
-from profiler.record.measured import AtLeast
+from profiler.record.measured import AtLeast, measured_from
 from profiler.record.record_model import UNKNOWN_SIZE, TaskSize
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_document import rounded_usd_per_month
@@ -134,7 +134,8 @@ def _shown_evidence(case: ResizeCase) -> ShownEvidence:
     )
     largest = run_with_largest_need(case.window)
     if largest is not None:
-        shown = replace(shown, peak_mb=largest.needed_memory_mb, peak_at=largest.began)
+        peak = measured_from(largest.needed_memory_mb)
+        shown = replace(shown, peak=peak, peak_at=largest.began)
     return shown
 
 
@@ -144,9 +145,10 @@ def _evidence_with_advice(
     """The evidence with what the runs at any size say, and how long they take at the new one."""
     vcpu = (size or UNKNOWN_SIZE).vcpu
     durations = [option.factor for option in of_all.choice.ranked if option.size.vcpu == vcpu]
+    is_least = isinstance(of_all.evidence.needed_memory, AtLeast)
     return replace(
         shown,
-        is_peak_least=isinstance(of_all.evidence.needed_memory, AtLeast),
+        peak=measured_from(shown.peak.value, is_least=is_least),
         duration=durations[-1] if durations else None,
         # All that is known of the largest need, if a run was killed.
         killed_above_mb=of_all.evidence.needs.oom_size_mb,

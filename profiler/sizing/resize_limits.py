@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from profiler.record.measured import UNKNOWN, Measured
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_count
 from profiler.sizing.choose_size import SizePolicy
@@ -32,20 +33,19 @@ class ResizeVerdict(Struct, frozen=True, kw_only=True, rename="camel"):
 class ShownEvidence(Struct, frozen=True, kw_only=True):
     """What a person should see before a size changes.
 
-    ``peak_mb`` is the largest need of a run, which began at ``peak_at``; ``is_peak_least``: the
-    runs may have needed more. ``runs`` began on the last ``days``. ``duration`` has the bounds of
-    the duration at the new size. ``unconfirmed`` runs do not count: nobody vouches for their task,
-    or their report is not in the log group and under the prefix of the definition. Of the runs
-    ``elsewhere`` than on Fargate, only the needs count; ``by_minute`` are Container Insights'
-    beside reports, which can only forbid a size. ``killed_above_mb`` is the largest size at which a
-    run was killed: it needs more than that. ``margin_percent`` is that above the largest need.
+    ``peak`` is the largest need of a run in MiB, which began at ``peak_at``. ``runs`` began on the
+    last ``days``. ``duration`` has the bounds of the duration at the new size. ``unconfirmed`` runs
+    do not count: nobody vouches for their task, or their report is not in the log group and under
+    the prefix of the definition. Of the runs ``elsewhere`` than on Fargate, only the needs count;
+    ``by_minute`` are Container Insights' beside reports, which can only forbid a size.
+    ``killed_above_mb`` is the largest size at which a run was killed: it needs more than that.
+    ``margin_percent`` is that above the largest need.
     """
 
     runs: int
     days: int
-    peak_mb: float | None = None
+    peak: Measured = UNKNOWN
     peak_at: str | None = None
-    is_peak_least: bool = False
     duration: SlowdownBounds | None = None
     unconfirmed: int = 0
     elsewhere: int = 0

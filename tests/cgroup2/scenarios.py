@@ -457,7 +457,7 @@ def memory_in_swap() -> Results:
 
 _BLOCK = f"block = bytearray(100 * 2**20)\n{_HOLDS}"
 _LIMIT = "MemoryMax=128M"
-_MOST_KILLED_CHILDREN = 5
+_MAX_KILLED_CHILDREN = 5
 
 
 def _child_alone_killed(perform: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -467,7 +467,7 @@ def _child_alone_killed(perform: Callable[[], dict[str, Any]]) -> dict[str, Any]
     needs memory in that moment, the kernel kills the next largest one, here the profiler: 4 of 67
     times in this machine, beside a process that always needs some.
     """
-    for _ in range(_MOST_KILLED_CHILDREN):
+    for _ in range(_MAX_KILLED_CHILDREN):
         before = _kernel_kills()
         results = perform()
         killed = sorted(_kernel_kills() - before)

@@ -18,13 +18,13 @@ from tests.simulation.killed_runs import ENDLESS_MB, SHAPES, Run
 
 _RUNS = 60
 _FAMILIES, _FEW_FAMILIES = 40, len(SHAPES)
-_LARGEST_MB = 61_440
+_MAX_MB = 61_440
 
 
 def definition(shape: Callable[[Random, float], Iterator[Run]], seed: int) -> Counter[str]:
     """Run the jobs of a definition, and count those that were killed, and that pass on the retry."""
     rng, counts = Random(f"{shape.__name__} {seed}"), Counter[str]()
-    size = rng.choice([one for one in LEGAL_SIZES if one.memory_mb <= _LARGEST_MB / 4])
+    size = rng.choice([one for one in LEGAL_SIZES if one.memory_mb <= _MAX_MB / 4])
     with FakeBatch() as batch:
         batch.add_queue("nightly", "spot")
         batch.define("etl", size.vcpu, int(size.memory_mb))

@@ -22,7 +22,7 @@ from tests.simulation.killed_runs import ENDLESS_MB, SHAPES, Run
 
 _RUNS = 60
 _FAMILIES, _FEW_FAMILIES = 40, len(SHAPES)
-_LARGEST_MB = 61_440
+_MAX_MB = 61_440
 
 
 def task_of(
@@ -43,7 +43,7 @@ def task_of(
 def family(shape: Callable[[Random, float], Iterator[Run]], seed: int) -> Counter[str]:
     """Run a family, and count its killed runs, and those that pass on their retry."""
     rng, counts = Random(f"{shape.__name__} {seed}"), Counter[str]()
-    size = rng.choice([one for one in LEGAL_SIZES if one.memory_mb <= _LARGEST_MB / 4])
+    size = rng.choice([one for one in LEGAL_SIZES if one.memory_mb <= _MAX_MB / 4])
     search = AnsweringSearch()
     fakes = RetryAccount(search)
     if rng.random() < 0.5:

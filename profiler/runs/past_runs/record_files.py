@@ -40,7 +40,7 @@ from profiler.sizing.job_grouping import RunsOf
 
 STANDARD_INPUT = "-"
 # Names of a folder: more would take seconds.
-_MOST_COMPARED = 2_000
+_MAX_COMPARED = 2_000
 _LISTED_NUMBERS = 10  # more than a sentence has
 _MAX_STACKS = 300
 # What files of other formats begin with, the compressed ones with the program that unpacks them.
@@ -251,7 +251,7 @@ def _similar_files_sentence(source: str) -> str:
     """The files of its folder that may be meant, as a sentence after a space; "" without any."""
     path = Path(source)
     try:
-        names = [one.name for one in islice(path.parent.iterdir(), _MOST_COMPARED)]
+        names = [one.name for one in islice(path.parent.iterdir(), _MAX_COMPARED)]
     except OSError:
         return ""
     return did_you_mean([path.name], names)

@@ -154,7 +154,7 @@ _COLUMNS: Any = dict.fromkeys(
     ("vcpu_used", "memory_used_mb", "gpu_utilization_percent", "neuron_utilization_percent"),
     (1.23e-12,) * (2 * MAX_SERIES_POINTS),
 )
-LONGEST_SERIES = Series(started_at="2026-03-01T00:00:00.000Z", step_ms=1048576000.125, **_COLUMNS)
+MAX_SERIES = Series(started_at="2026-03-01T00:00:00.000Z", step_ms=1048576000.125, **_COLUMNS)
 
 
 def with_commands(series: Series, rows: int, command: str) -> Series:
@@ -165,12 +165,12 @@ def with_commands(series: Series, rows: int, command: str) -> Series:
 
 
 def test_the_series_of_commands_goes_first() -> None:
-    long = with_commands(LONGEST_SERIES, 9, "python3 export.py")
+    long = with_commands(MAX_SERIES, 9, "python3 export.py")
     stacks = Stacks(
         source="py-spy 0.4.3", moments=(StackMoment(kind="idle", stack=("main (job.py:1)",)),)
     )
     record = decode(encode_line(report(series=long, stacks=stacks))).record
-    assert record == report(series=LONGEST_SERIES, stacks=stacks, truncated=True).record
+    assert record == report(series=MAX_SERIES, stacks=stacks, truncated=True).record
     frames = tuple(
         f"f{number} (job.py:1)" for number in range(60)
     )  # of a long stack, the innermost ones are kept
@@ -182,7 +182,7 @@ def test_the_series_of_commands_goes_first() -> None:
 
 @given(
     containers=st.integers(0, 300), gpus=st.integers(0, 70), cores=st.integers(0, 400), warnings=st.integers(0, 60),
-    long=st.integers(0, 100_000), processes=st.integers(0, 10), series=st.sampled_from([None, LONGEST_SERIES]),
+    long=st.integers(0, 100_000), processes=st.integers(0, 10), series=st.sampled_from([None, MAX_SERIES]),
     activity=st.integers(0, 9),
 )  # fmt: skip
 def test_a_line_stays_below_its_limit_whatever_the_task(

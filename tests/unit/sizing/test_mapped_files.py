@@ -292,7 +292,7 @@ def test_resize_is_not_enlarged_by_older_peaks_and_shrinks_by_no_guess() -> None
     assert full.size == TaskSize(vcpu=1, memory_mb=5 * GB)
     mixed = decided(*older(30, 4000), *newer(5))
     assert mixed.action == "none"
-    assert mixed.evidence.peak_mb == 150
+    assert mixed.evidence.peak.value == 150
     assert decided(*older(30, 2600), *newer(30)).action == "none"
     small = decided(*older(30, 1000), *newer(30))
     assert small.size == TaskSize(vcpu=1, memory_mb=2 * GB)
@@ -313,7 +313,7 @@ def test_the_largest_run_that_says_files_apart_counts_however_large_older_ones_w
     revision = SizedRevision(revision="3", size=TaskSize(vcpu=1, memory_mb=4 * GB))
     decision = decision_on(window_of(named), revision)
     assert decision.evidence is not None
-    assert decision.evidence.peak_mb == 3500
+    assert decision.evidence.peak.value == 3500
 
 
 # --- what holds for any runs ----------------------------------------------------------------------

@@ -95,7 +95,7 @@ def test_one_large_run_a_night_among_96_keeps_its_memory() -> None:
     nights = runs(30, start=0.1, size=(1, 4096), peak_mb=3300)
     found = decide([*small, *nights], revision((1, 4096)))
     assert found.size is None or (found.size.memory_mb or 0) >= 3300 * 1.2
-    assert present(found.evidence).peak_mb == 3300
+    assert present(found.evidence).peak.value == 3300
     assert_resized(decide(small, revision((1, 4096))))
 
 
@@ -646,7 +646,7 @@ def test_a_starter_that_passes_a_revision_is_named_after_20_runs() -> None:
 def test_the_evidence_has_the_peak_its_moment_the_days_and_the_duration() -> None:
     large = runs(1, start=20.5, peak_mb=420)
     found = present(decide([*runs(35, metrics=SLOWER, p95=0.4), *large]).evidence)
-    assert found.peak_mb == 420
+    assert found.peak.value == 420
     assert found.peak_at == large[0].record.started_at
     assert found.runs == 36
     assert found.days == 34
