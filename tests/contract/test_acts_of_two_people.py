@@ -387,6 +387,24 @@ def test_a_deployment_while_a_size_is_put_back_is_not_hidden(people: TwoPeople) 
     assert account.newest("nightly") == [5]
 
 
+def test_a_schedule_that_somebody_pins_while_a_size_is_put_back_stays_there(
+    people: TwoPeople,
+) -> None:
+    account = people.account
+
+    def pin() -> None:
+        target = account.aws.client("scheduler").get_schedule(Name="night")["Target"]
+        parameters = {"TaskDefinitionArn": f"{DEFINITIONS}/nightly:1"}
+        pinned = {**target, "EcsParameters": {**target["EcsParameters"], **parameters}}
+        people.set_schedule("night", Target=pinned)
+
+    a_size_that_stops_fitting(people, lambda: None, pin)
+    done = account.resize(*ACT)
+    assert UNFIT in done.stderr
+    assert account.newest("nightly") == [3]
+    assert account.started_by_schedule("night") == "nightly:1"
+
+
 @pytest.mark.parametrize("why", ["deployed", "refused"])
 def test_a_schedule_does_not_stay_at_a_size_that_cannot_be_put_back(
     people: TwoPeople, why: str

@@ -128,6 +128,28 @@ def test_the_record_has_only_kills_of_its_own_group() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "held_mb", "marked_mb", "likely"),
+    [
+        (137, 50, 0, True),
+        (1, 50, 0, True),  # of which a child was killed
+        (137, 49, 0, None),
+        (137, 49, 50, True),
+        (0, 99, 0, None),
+        (137, None, 0, True),  # nothing was read of it
+    ],
+)
+def test_a_kill_in_a_shared_group_explains_a_failure_that_held_much_and_nothing_else(
+    *, exit_code: int, held_mb: float | None, marked_mb: float, likely: bool | None
+) -> None:
+    end = run_end_of_exit(exit_code, START_NS, was_stopped=False)
+    memory = () if held_mb is None else evidence_from("samples", held_mb * MIB)
+    kills = KillEvidence(shared_count=1, marked_bytes=marked_mb * MIB)
+    record = draft(end, RunEvidence(memory=memory, kills=kills)).build_record()
+    assert record.likely_out_of_memory is likely
+    assert record.out_of_memory_evidence == ("kernel-counter" if likely else None)
+
+
 def test_a_partial_cpu_time_covers_nothing_of_the_run() -> None:
     cpu = CpuEvidence(cpu_seconds=1.0, until_ns=START_NS + seconds(1), is_partial=True)
     sampling = draft(KILLED, RunEvidence(cpu=cpu)).build_record().sampling

@@ -60,6 +60,23 @@ def test_above_a_limit_at_which_a_run_was_killed_the_need_is_not_known() -> None
     assert needs_mb(window, ASKED) == {"batch": 525}
 
 
+def test_a_kill_at_the_limit_of_another_size_raises_no_limit() -> None:
+    """Such as one before somebody raised the size and the limit: what it used still counts."""
+    window = FamilyWindow(SPAN)
+    killed = report(
+        size=(0.5, 1024),
+        likely_out_of_memory=True,
+        status="failure",
+        metrics={"memory_size_mb": 500},
+        peak_mb=499,
+    )
+    window.add_run(reported_facts(killed))
+    window.add_run(RUN)
+    seen = _seen_memory_of_containers(window, SIZE, OWN)
+    assert seen.killed_mb == {}
+    assert seen.needs_mb["batch"] == 499 * 1.05
+
+
 def test_counted_runs_show_nothing_of_a_container_without_a_report() -> None:
     """Its largest memory may be in a run that was only counted: its limit is not lowered."""
     window = FamilyWindow(SPAN)

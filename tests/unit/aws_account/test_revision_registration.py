@@ -85,6 +85,14 @@ def test_without_an_answer_a_newer_revision_of_somebody_else_leaves_it_open() ->
         register_or_find(ecs, PLANNED)
 
 
+def test_without_an_answer_the_plans_own_base_is_nobodys_new_revision() -> None:
+    base = {**definition("etl:1"), "taskDefinitionArn": f"{FAMILY}:5"}
+    ecs = PlayedEcs({"nightly": base}, refusal="AWS did not answer.")
+    with pytest.raises(TaskProfilerError) as raised:
+        register_or_find(ecs, PLANNED)
+    assert str(raised.value) == "AWS did not answer."
+
+
 def test_the_copy_of_a_hidden_revision_says_that_our_size_does_not_count() -> None:
     tags = [{"key": "task-profiler:resized-from", "value": "5/1024/2048"}]
     sized = {**definition("etl:1"), "memory": "512", "tags": tags}

@@ -172,6 +172,16 @@ def test_a_refused_call_after_a_lost_one_tells_of_the_task_that_was_started() ->
     assert retry.retried_as == NEW_ID
 
 
+def test_a_token_that_is_in_use_has_started_the_task_also_if_aws_does_not_name_it() -> None:
+    """Who reads that it was not started starts it by hand, beside the one that runs."""
+    fakes = RetryAccount()
+    fakes.aws.errors["RunTask"] = [(400, "ConflictException", "The token is in use.")]
+    retry = fakes.handle()
+    assert retry is not None
+    assert retry.sentence == "Started again with more memory."
+    assert fakes.aws.calls.count("RunTask") == 1
+
+
 @pytest.mark.parametrize("cluster", [CLUSTER, "jobs"])
 def test_a_universal_schedule_of_the_same_name_is_no_starter(cluster: str) -> None:
     """RunTask's own request has its own ``startedBy``."""

@@ -48,6 +48,8 @@ from profiler.record.record_model import Cost, Distribution
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask, parse_stopped_task
 from profiler.sinks import LogTarget
+from tests.batch_jobs import CLUSTER as BATCH_CLUSTER
+from tests.batch_jobs import arn, job_id
 from tests.cases import each_case
 from tests.counted_calls import counted_calls
 from tests.fakes import FakeInvocationTime
@@ -537,6 +539,11 @@ UNUSUAL = FamilyComparison(
 
 
 SUCCEEDED = {"containers": [{"name": "batch", "exitCode": 0}]}
+JOB_VARIABLE = {"name": "AWS_BATCH_JOB_ID", "value": job_id(1)}
+OF_JOB = {
+    "clusterArn": arn("cluster", BATCH_CLUSTER, service="ecs"),
+    "overrides": {"containerOverrides": [{"name": "batch", "environment": [JOB_VARIABLE]}]},
+}
 FAILURES: dict[str, Any] = {"subjects": frozenset({"failure"})}
 AS_FAILURES: dict[str, Any] = {"unusual_as_failures": True}
 
@@ -552,6 +559,9 @@ AS_FAILURES: dict[str, Any] = {"unusual_as_failures": True}
         ({}, AS_EVER, {"families": ("week*",)}, None),
         ({"group": "service:web"}, AS_EVER, {}, None),
         ({"group": "service:web"}, AS_EVER, {"services": True}, "failure"),
+        (OF_JOB, AS_EVER, {"batch_jobs": True}, None),  # the job has one
+        (OF_JOB, AS_EVER, {}, "failure"),
+        ({}, AS_EVER, {"batch_jobs": True}, "failure"),
         (SUCCEEDED, UNUSUAL, {}, "success"),
         (SUCCEEDED, UNUSUAL, AS_FAILURES, "failure"),
         (SUCCEEDED, UNUSUAL, AS_FAILURES | FAILURES, "failure"),
@@ -591,7 +601,7 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     ("claim", "is_said"),
     [(OWN_STREAM, True), (LogStreamClaim(voucher="trusted-group", stream="anything"), False)],
 )
-def test_only_a_confirmed_report_says_that_a_reduced_memory_killed_a_run(
+def test_only_a_confirmed_report_says_that_a_run_was_killed_for_memory(
     *, claim: LogStreamClaim, is_said: bool
 ) -> None:
     tags = [{"key": "task-profiler:resized-from", "value": "4/2048/8192"}]
@@ -600,6 +610,8 @@ def test_only_a_confirmed_report_says_that_a_reduced_memory_killed_a_run(
     fakes.indexed_reports = [ReportLine(line.report, line.text, claim=claim)]
     fakes.handle(task(memory="512"))
     assert (fakes.notice.reduced_memory is not None) == is_said
+    (asked,) = fakes.asked_to_retry
+    assert (asked.has_final_report, asked.outcome.ran_out_of_memory) == (is_said, is_said)
 
 
 OWN_LINES = [

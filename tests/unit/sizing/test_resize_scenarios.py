@@ -447,6 +447,9 @@ def test_a_job_of_13_minutes_every_15_is_not_made_to_overlap_itself() -> None:
     assert_resized(found, OLD)
     assert found.reason.startswith(f"saves 15 %; {overlap}")
     assert_resized(decide(tight), (0.5, 1024))
+    for minutes, is_taken in ((17, False), (17.5, True)):  # with a tenth of the time left
+        spaced = FamilyCircumstances(intervals_ms=dict.fromkeys(range(24), minutes * 60_000))
+        assert (decide(tight, None, spaced).action == "resize") is is_taken
     hourly = FamilyCircumstances(intervals_ms=dict.fromkeys(range(24), 3_600_000))
     assert_resized(decide(tight, None, hourly), (0.5, 1024))
 
