@@ -202,6 +202,15 @@ _LONG_PROGRAMS = {
         )
     },
     **{
+        f"told by: {name}": _long(
+            f"{{python}} -m tests.programs.told {name} 15 {{port}}", points=IN_TURNS_POINTS
+        )
+        for name in (
+            *("event", "signal_of_child", "files", "message_queue", "message", "semaphore"),
+            *("queue_for_a_time", "pool_for_each_round"),
+        )
+    },
+    **{
         f"stopped: {wait}": Program(
             command=f"{{python}} -m tests.programs.stopped {wait} 12",
             lane="slow",

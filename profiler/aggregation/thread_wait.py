@@ -185,9 +185,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     @property
     def is_end_unclear(self) -> bool:
-        """Whether a timeout may have ended the last of these waits, or something that came."""
+        """Whether a timeout may have ended the last of these waits, or something that came; an
+        answer that was owed then is what the thread waited for.
+        """
         wait = self._deciding_wait
-        return wait.timed_out is None and wait.turns == wait.timeouts and wait.is_decided_at_end
+        is_unknown = wait.timed_out is None and wait.turns == wait.timeouts
+        return is_unknown and wait.is_without_owed_answer and wait.is_decided_at_end
 
     @property
     def _newest_repeated(self) -> "ThreadWait":

@@ -21,12 +21,13 @@ _MAX_UNKNOWN_NS = 100 * NS_PER_MS
 
 class ConnectionArrival(Struct, frozen=True, gc=False):
     """What has come on one connection since a wait was seen first: in how many segments, and how
-    long ago the last one. ``came`` is None where this is not known. ``is_closed``: the kernel knew
-    the connection then, and does not any more.
+    long ago the last one; and how many segments were ``sent``. ``came`` is None where this is not
+    known. ``is_closed``: the kernel knew the connection then, and does not any more.
     """
 
     came: bool | None
     segments: int | None = None
+    sent: int | None = None
     before_ns: int = 0
     is_closed: bool = False
 
@@ -69,7 +70,10 @@ def did_timeout_end_poll(
         return blocked.until_within_ns is not None or not blocked.awaits_answer
     was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + _SLACK_NS
     has_come = any(_has_certainly_come(arrival, begin, now_ns) for arrival in arrivals)
-    return True if was_due and within_ns < _MAX_UNKNOWN_NS and not has_come else None
+    has_timed_out = was_due and within_ns < _MAX_UNKNOWN_NS and not has_come
+    # Who waits for no answer, and asks, does so after the wait.
+    has_asked = not blocked.awaits_answer and all(map(_has_only_answers, arrivals))
+    return True if has_timed_out or has_asked else None
 
 
 def what_came(
@@ -87,6 +91,13 @@ def _may_have_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: i
     if not arrival.came or last_ns < begin.first_ns - _SLACK_NS:
         return False
     return arrival.segments != 1 or last_ns <= now_ns - begin.worked_ns + _SLACK_NS
+
+
+def _has_only_answers(arrival: ConnectionArrival) -> bool:
+    """Whether no more has come on a connection than was asked since."""
+    if not arrival.came:
+        return not arrival.is_closed
+    return arrival.segments is not None and 0 < arrival.segments <= first_known(arrival.sent, 0)
 
 
 def _has_certainly_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: int) -> bool:

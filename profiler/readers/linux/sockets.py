@@ -73,6 +73,7 @@ _LAST_SENT = 44
 _LAST_RECEIVED = 52
 _RECEIVED_BYTES = slice(128, 136)
 _RECEIVED_SEGMENTS = slice(152, 156)  # since Linux 4.6
+_SENT_SEGMENTS = slice(156, 160)
 
 
 class Socket(Struct, frozen=True):
@@ -314,13 +315,14 @@ def parse_peer_inode(message: bytes) -> int | None:
 class TcpStreamState(Struct, frozen=True, gc=False):
     """What the kernel knows of a TCP connection: the bytes that came, in how many segments, None if
     it does not say that, and how long ago the last one; whether something was sent later than that,
-    and its inode.
+    and in how many segments; and its inode.
     """
 
     received_bytes: int
     owes: bool
     inode: int = 0
     received_segments: int | None = None
+    sent_segments: int | None = None
     came_before_ns: int = 0
 
 
@@ -351,6 +353,7 @@ def parse_stream_state(message: bytes, inode: int) -> TcpStreamState | None:
                 owes=sent_ms < came_ms,
                 inode=found_inode,
                 received_segments=_number_at(content, _RECEIVED_SEGMENTS),
+                sent_segments=_number_at(content, _SENT_SEGMENTS),
                 came_before_ns=came_ms * NS_PER_MS,
             )
     return None

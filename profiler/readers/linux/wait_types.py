@@ -21,8 +21,8 @@ class Connection(Struct, frozen=True, gc=False):
     """A TCP connection on which a thread waits, at the first look of the wait.
 
     ``owes``: the last that was sent is later than the last that came. ``inode`` and ``stream``: how
-    to ask the kernel for it again, 0 if the kernel does not know it. ``received_segments``: in how
-    many segments the bytes came, None if unknown.
+    to ask the kernel for it again, 0 if the kernel does not know it. ``received_segments`` and
+    ``sent_segments``: in how many segments bytes came and were sent, None if unknown.
     """
 
     peer: str
@@ -31,6 +31,7 @@ class Connection(Struct, frozen=True, gc=False):
     inode: int = 0
     stream: bytes = b""
     received_segments: int | None = None
+    sent_segments: int | None = None
 
 
 class BlockedThread(Struct, frozen=True, kw_only=True):

@@ -434,6 +434,7 @@ class WaitResolver:
                 ConnectionArrival(
                     came=state.received_bytes != connection.received_bytes,
                     segments=difference(state.received_segments, connection.received_segments),
+                    sent=difference(state.sent_segments, connection.sent_segments),
                     before_ns=state.came_before_ns,
                 )
             )
@@ -586,6 +587,7 @@ class WaitResolver:
                     inode=inode if state is not None else 0,
                     stream=socket.stream,
                     received_segments=None if state is None else state.received_segments,
+                    sent_segments=None if state is None else state.sent_segments,
                 )
             )
         pids: frozenset[int] = frozenset()

@@ -435,6 +435,13 @@ class TestHandingOn:
         assert shares(unclear(polls, 9), wait(SLEEP, 1, process=3)) == {}
         assert shares(unclear(POLL, 9), asks) == {}
 
+    def test_a_loop_to_which_an_answer_is_owed_waits_for_that(self) -> None:
+        """Nobody knows whether its timer ended the poll."""
+        unclear = partial(wait, over=4, after_ns=9 * NS_PER_MS, came=(True,), timed_out=None)
+        owing = replace(POLL, connections=(replace(CONNECTION, owes=True),))
+        assert shares(unclear(POLL, 9), wait(DISK, 1)) == {}
+        assert shares(unclear(owing, 9), wait(DISK, 1)) == {"network": 90.0, "disk": 10.0}
+
     def test_a_wait_of_which_nobody_saw_the_end_is_woken_as_the_one_before(self) -> None:
         event = replace(TIMED_FUTEX, helpers="memory", helper_pids=frozenset((2,)))
         reads = Did(2, DISK, run=0.001, process=2)

@@ -72,6 +72,33 @@ def test_what_the_work_began_with(
     assert did_timeout_end_poll(_poll(9.5), arrivals, begin, seconds(10)) is expected
 
 
+@pytest.mark.parametrize(
+    ("segments", "sent", "owes", "expected"),
+    [
+        (1, 1, False, True),
+        (2, 3, False, True),
+        (2, 1, False, None),
+        (1, 0, False, None),
+        (1, None, False, None),
+        (None, 1, False, None),
+        (1, 1, True, None),
+    ],
+)
+def test_who_waits_for_no_answer_has_asked_for_what_came_after_the_timeout(
+    segments: int | None,
+    sent: int | None,
+    owes: bool,  # noqa: FBT001
+    expected: bool | None,  # noqa: FBT001
+) -> None:
+    poll = replace(_poll(9.5), connections=(Connection("10.0.3.9:80", 7, owes=owes),))
+    answer = ConnectionArrival(came=True, segments=segments, sent=sent, before_ns=seconds(0.5))
+    for arrivals in ([answer], [answer, _NOTHING]):
+        assert did_timeout_end_poll(poll, arrivals, _worked(9.3, 9.6), seconds(10)) is expected
+    if not owes:
+        arrivals = [answer, _CLOSED]
+        assert did_timeout_end_poll(poll, arrivals, _worked(9.3, 9.6), seconds(10)) is None
+
+
 def test_a_timeout_that_is_not_known_well_is_not_told_by_the_moment() -> None:
     begin = _works_since(9.51)
     assert did_timeout_end_poll(_poll(9.3, 0.3), [_came(0.2, 3)], begin, seconds(10)) is None

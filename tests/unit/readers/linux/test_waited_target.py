@@ -657,9 +657,14 @@ def test_the_kernel_knows_what_came_on_a_connection(
         assert blocked.may_be_idle
         assert [each.received_bytes for each in blocked.connections] == [5]
         assert _came(resolver, blocked) == (False,)
+        own.sendall(b"?")
+        other.recv(1)
+        (arrival,) = resolver.read_arrivals(blocked)
+        assert (arrival.came, arrival.segments, arrival.sent) == (False, 0, 1)
         other.sendall(b"!")
         own.recv(1)
-        assert _came(resolver, blocked) == (True,)
+        (arrival,) = resolver.read_arrivals(blocked)
+        assert (arrival.came, arrival.segments, arrival.sent) == (True, 1, 1)
         (inode, stream) = (blocked.connections[0].inode, blocked.connections[0].stream)
         assert kernel.ask_stream_state(inode + 1, stream) is None  # another socket's addresses
         own.close()

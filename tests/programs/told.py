@@ -1,0 +1,243 @@
+"""A thread or process that another one tells when it has slept or asked a server.
+
+python -m tests.programs.told HOW SECONDS PORT
+"""
+
+import ctypes
+import functools
+import os
+import queue
+import select
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.programs.phases import (
+    FOLDER,
+    compute,
+    forget,
+    phase,
+    rounds,
+    sleep,
+    started,
+    time_all,
+    write_down,
+)
+from tests.programs.pools import ask
+
+_WAIT_SECONDS, _WORK_SECONDS = 0.6, 0.1
+_LITTLE_SECONDS = 0.03
+_IN_CREATE = 0x100
+_IPC_CREATE = 0o1600
+_libc = ctypes.CDLL(None, use_errno=True)
+_work = functools.partial(compute, kind="python")
+# What another process tells, and at last that nothing more comes.
+_ROW, _END = b"row", b"end"
+
+
+def _in_child(work: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        forget()
+        time_all()
+        work()
+        with phase("others"):
+            pass
+        write_down()
+        os._exit(0)
+    return pid
+
+
+def _told_by_child(
+    seconds: float, tell: Callable[[bytes], object], hear: Callable[[], bytes]
+) -> None:
+    """The child sleeps before each row, and its parent works with it."""
+
+    def produce() -> None:
+        for _ in rounds(seconds):
+            sleep(_WAIT_SECONDS)
+            _work(_LITTLE_SECONDS)
+            tell(_ROW)
+        tell(_END)
+
+    pid = _in_child(produce)
+    told = _ROW
+    while told == _ROW:
+        with phase("others"):
+            told = hear()
+        _work(_WORK_SECONDS)
+    with phase("others"):
+        os.waitpid(pid, 0)
+
+
+def event(seconds: float, port: str) -> None:
+    """A thread tells the main thread by an eventfd that a server has answered."""
+    answered, may_ask = os.eventfd(0), os.eventfd(0)
+    end = time.monotonic() + seconds
+
+    def produce() -> None:
+        time_all()
+        while time.monotonic() < end:
+            ask(port, _WAIT_SECONDS, _LITTLE_SECONDS)
+            os.eventfd_write(answered, 1)
+            with phase("others"):
+                os.eventfd_read(may_ask)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    while time.monotonic() < end:
+        with phase("others"):
+            os.eventfd_read(answered)
+        _work(_WORK_SECONDS)
+        os.eventfd_write(may_ask, 1)
+    with phase("others"):
+        thread.join()
+
+
+def signal_of_child(seconds: float, port: str) -> None:
+    """A supervisor polls a signalfd until its child, which asks a server, has ended."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    mask = (ctypes.c_uint64 * 16)(1 << (signal.SIGCHLD - 1))
+    descriptor = _libc.signalfd(-1, mask, 0)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    for _ in rounds(seconds):
+        pid = _in_child(functools.partial(ask, port, _WAIT_SECONDS, _LITTLE_SECONDS))
+        with phase("others"):
+            poll.poll()
+        os.read(descriptor, 128)
+        os.waitpid(pid, 0)
+        _work(_WORK_SECONDS)
+
+
+def files(seconds: float, _: str) -> None:
+    """A watcher waits by inotify for the files of another process."""
+    folder = Path(os.environ[FOLDER], "files")
+    folder.mkdir()
+    descriptor = _libc.inotify_init1(0)
+    _libc.inotify_add_watch(descriptor, bytes(folder), _IN_CREATE)
+    _told_by_child(
+        seconds,
+        lambda told: Path(folder, f"{told.decode()}-{time.monotonic_ns()}").touch(),
+        lambda: _END if _END in os.read(descriptor, 4096) else _ROW,
+    )
+
+
+def message_queue(seconds: float, _: str) -> None:
+    """A queue of POSIX."""
+    name = f"/task-profiler-{os.getpid()}".encode()
+    descriptor = _libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None)
+    _libc.mq_unlink(name)
+    buffer = ctypes.create_string_buffer(1 << 16)
+
+    def hear() -> bytes:
+        length: int = _libc.mq_receive(descriptor, buffer, len(buffer), None)
+        return buffer.raw[:length]
+
+    _told_by_child(seconds, lambda told: _libc.mq_send(descriptor, told, len(told), 0), hear)
+
+
+def message(seconds: float, _: str) -> None:
+    """A queue of System V."""
+    number = _libc.msgget(0, _IPC_CREATE)
+    buffer = ctypes.create_string_buffer(64)
+
+    def hear() -> bytes:
+        _libc.msgrcv(number, buffer, len(_ROW), 0, 0)
+        return buffer.raw[8 : 8 + len(_ROW)]
+
+    try:
+        _told_by_child(
+            seconds,
+            lambda told: _libc.msgsnd(number, struct.pack("q3s", 1, told), len(told), 0),
+            hear,
+        )
+    finally:
+        _libc.msgctl(number, 0, None)
+
+
+def semaphore(seconds: float, _: str) -> None:
+    """A semaphore of System V; a pipe says which row it was."""
+    number = _libc.semget(0, 1, _IPC_CREATE)
+    reading, writing = os.pipe()
+
+    def change_by(step: int) -> None:
+        _libc.semop(number, struct.pack("HhH", 0, step, 0), 1)
+
+    def tell(told: bytes) -> None:
+        os.write(writing, told)
+        change_by(1)
+
+    def hear() -> bytes:
+        change_by(-1)
+        return os.read(reading, len(_ROW))
+
+    try:
+        _told_by_child(seconds, tell, hear)
+    finally:
+        _libc.semctl(number, 0, 0)
+
+
+def queue_for_a_time(seconds: float, port: str) -> None:
+    """The main thread looks into a queue for some time, again and again."""
+    answers: queue.Queue[bytes] = queue.Queue()
+    end = time.monotonic() + seconds
+
+    def produce() -> None:
+        time_all()
+        while time.monotonic() < end:
+            ask(port, _WAIT_SECONDS, _LITTLE_SECONDS)
+            answers.put(_ROW)
+        answers.put(_END)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    told = _ROW
+    while told == _ROW:
+        with phase("others"):
+            try:
+                told = answers.get(timeout=0.2)
+            except queue.Empty:
+                continue
+        _work(_WORK_SECONDS)
+    with phase("others"):
+        thread.join()
+
+
+def pool_for_each_round(seconds: float, port: str) -> None:
+    """The threads of a pool end after their tasks; the main thread sleeps in between."""
+    for _ in rounds(seconds):
+        with ThreadPoolExecutor(3, initializer=time_all) as pool:
+            tasks = [pool.submit(ask, port, _WAIT_SECONDS, _LITTLE_SECONDS) for _ in range(3)]
+            for task in tasks:
+                with phase("others"):
+                    task.result()
+        _work(_WORK_SECONDS)
+        sleep(_WAIT_SECONDS / 2)
+
+
+PROGRAMS: dict[str, Callable[[float, str], None]] = {
+    function.__name__: function
+    for function in (
+        *(event, signal_of_child, files, message_queue, message, semaphore),
+        *(queue_for_a_time, pool_for_each_round),
+    )
+}
+
+
+def main() -> None:
+    started()
+    time_all()
+    PROGRAMS[sys.argv[1]](float(sys.argv[2]), sys.argv[3])
+    with phase("others"):
+        pass
+    write_down()
+
+
+if __name__ == "__main__":
+    main()
