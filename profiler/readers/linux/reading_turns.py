@@ -23,11 +23,13 @@ NOTABLE_DIVISOR = 10
 # has its turn after a tenth of all readings so far, and at least every fortieth time, if there are
 # not too many. As a reading costs much more than one more thread, so many are read together. After
 # a wait for a disk, for so many readings, it is every twentieth time: how much of the time such
-# waits take is known only by the looks that find them, while the counters lose nothing.
+# waits take is known only by the looks that find them, while the counters lose nothing. More than
+# so many threads are as many samples in fewer looks.
 _AGE_PER_TURN = 10
 _MAX_READINGS_PER_TURN = 40
 _MAX_READINGS_AT_DISK = 20
 _READINGS_AFTER_DISK = 400
+_SAMPLED_AT_DISK = 16
 _MAX_TOGETHER = 64
 
 
@@ -87,7 +89,10 @@ class ThreadTurns(Struct):
         together; returns whether it was.
         """
         is_at_disk = number - self.disk_number < _READINGS_AFTER_DISK
-        most = _MAX_READINGS_AT_DISK if is_at_disk else _MAX_READINGS_PER_TURN
+        most = _MAX_READINGS_PER_TURN
+        if is_at_disk:
+            more = max(threads / _SAMPLED_AT_DISK, 1)
+            most = min(round(more * _MAX_READINGS_AT_DISK), most)
         turn = min(max(number // _AGE_PER_TURN, 1), most)
         turn = max(turn, -(-threads // _MAX_TOGETHER))
         self.readings = turn
