@@ -16,7 +16,7 @@ from profiler.readers.linux.wait_types import BlockedThread
 # those that wait for a lock, most wait for a task, and who works weighs for itself.
 _WITH_WORK = "children"
 # To ask again whether a lock is free takes less CPU time than this, and to hand out a task more.
-_MAX_ASKING_AGAIN_NS = NS_PER_MS // 20
+_MAX_ASKING_AGAIN_NS = NS_PER_MS // 10
 
 
 class ChangedWaits(Struct, frozen=True):

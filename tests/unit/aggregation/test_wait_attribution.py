@@ -456,7 +456,7 @@ class TestHandingOn:
         """As Java's monitors do; who does more after a timeout has slept."""
         monitor = replace(TIMED_FUTEX, until_ns=1)
         reads = Did(2, NETWORK, run=0.004)
-        for little, sleep in ((0.00004, None), (0.0004, 24.0)):
+        for little, sleep in ((0.00004, None), (0.00008, None), (0.0004, 24.0)):
             run = LookedRun().look(Did(1, monitor, run=0.1), reads)
             for _ in range(4):
                 run.look(reads).look(reads).look(Did(1, monitor, run=little))
