@@ -139,7 +139,9 @@ def _near_limit_sentence(evidence: Evidence, required_mb: float, size_mb: float)
         needed = evidence.needed_memory.sentence_words(format_memory)
         return f"A run used {needed} of memory, more than the task's {size}: it would be killed."
     share = format_share(required_mb, size_mb)
-    return f"The memory peak is {share} of the task's {size}: the task is memory-bound."
+    # Of several runs it need not be the one that stands beside this sentence.
+    peak = "memory peak" if evidence.outcomes.runs == 1 else "largest memory peak"
+    return f"The {peak} is {share} of the task's {size}: the task is memory-bound."
 
 
 def _memory_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:

@@ -306,6 +306,8 @@ def test_what_stands_out_is_said() -> None:
     assert "The memory peak is 95 % of the task's 2 GB: the task is memory-bound." in reasons(
         report(peak_mb=1946)
     )
+    of_several = reasons(report(peak_mb=1946), report(1), report(2))
+    assert "The largest memory peak is 95 % of the task's 2 GB: the task is" in of_several
     earlier = [report(n, peak_mb=3000, size=(1, 4096)) for n in range(3)]
     assert (
         "A run used at least 2.9 GB of memory, more than the task's 2 GB: it would be killed."
