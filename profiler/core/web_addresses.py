@@ -1,4 +1,4 @@
-"""What is wrong with an address that a person typed, and which one is meant."""
+"""What is wrong with an address and a sign-in that a person typed, and which address is meant."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,6 +8,9 @@ from profiler.core.text import similar_name
 
 WEB_SCHEMES: Final[Sequence[str]] = ("https", "http")
 NO_PORT: Final = "what follows the host is no port: write a number up to 65535, as in :9200."
+HALF_A_SIGN_IN: Final = (
+    "Only one of ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD is set: set both or neither."
+)
 # Of an address whose scheme, or what follows it, is spelled wrong.
 _SEPARATORS = ("://", ":/", "//")
 

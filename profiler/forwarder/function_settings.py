@@ -22,6 +22,7 @@ from profiler.core.index_names import DEFAULT_PREFIX, IndexNames
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS
 from profiler.core.text import split_names
+from profiler.core.web_addresses import HALF_A_SIGN_IN
 from profiler.forwarder.invocation import ForwarderError, SettingsError, call_collecting_error
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import (
@@ -303,9 +304,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         aws=_signing_service(text("ELASTICSEARCH_URL") or "", environment),
     )
     if bool(credentials.username) != bool(credentials.password):
-        raise SettingsError(
-            "Only one of ELASTICSEARCH_USER and ELASTICSEARCH_PASSWORD is set: set both or neither."
-        )
+        raise SettingsError(HALF_A_SIGN_IN)
     if credentials.aws and engine != "opensearch":
         raise SettingsError(
             "Requests are signed for OpenSearch only: set SEARCH_ENGINE=opensearch."

@@ -12,6 +12,7 @@ from profiler.core.aws_signature import AwsSignature
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.json_fields import decoded_or_none
 from profiler.core.web_addresses import (
+    HALF_A_SIGN_IN,
     NO_PORT,
     has_usable_port,
     is_web_scheme,
@@ -120,6 +121,7 @@ def signed_in_session(
         session.mount("https://", _PrivateCa(ca_file))
     key = environment.get("ELASTICSEARCH_API_KEY", "")
     name = environment.get("ELASTICSEARCH_USER", "")
+    password = environment.get("ELASTICSEARCH_PASSWORD", "")
     if signature is not None:
         session.auth = signature
     elif key:
@@ -129,11 +131,10 @@ def signed_in_session(
                 "The API key contains an invalid character: check it for line ends and quotes."
             )
         session.auth = partial(_with_api_key, key)
-    elif name:
-        session.auth = (
-            _utf8_bytes_as_latin_1(name),
-            _utf8_bytes_as_latin_1(environment.get("ELASTICSEARCH_PASSWORD", "")),
-        )
+    elif name and password:
+        session.auth = (_utf8_bytes_as_latin_1(name), _utf8_bytes_as_latin_1(password))
+    elif name or password:
+        raise UsageError(HALF_A_SIGN_IN)
     return session
 
 

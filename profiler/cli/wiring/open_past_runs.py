@@ -35,7 +35,7 @@ from profiler.core.web_addresses import NO_PORT, has_usable_port, meant_address
 from profiler.record.batch_job import BatchJob
 from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.units import format_count
-from profiler.runs.history.history_file import history_path
+from profiler.runs.history.history_file import HISTORY_VARIABLE, history_path
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import OpenProgress, RunFilter, RunSource, no_progress
@@ -273,7 +273,8 @@ def _open_history(file: str) -> RunSource:
         raise TaskProfilerError(f"The history file {path} does not exist: check --from.")
     if file:
         _check_history(path, file)
-    store = HistoryStore(path, SystemClock())
+    named_by = "--from history:FILE" if file else HISTORY_VARIABLE
+    store = HistoryStore(path, SystemClock(), named_by=named_by)
     store.add_abandoned_runs()
     return LocalRuns(store)
 

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from profiler.core.errors import TaskProfilerError
 
 LOCK_TIMEOUT_SECONDS = 5
+HISTORY_VARIABLE = "TASK_PROFILER_HISTORY"
 
 
 def history_path(environment: Mapping[str, str], file: str | None = None) -> str:
     """The history's file: ``file``, else TASK_PROFILER_HISTORY, else below the XDG data folder,
     or HOME.
     """
-    named = file or environment.get("TASK_PROFILER_HISTORY")
+    named = file or environment.get(HISTORY_VARIABLE)
     if named:
         return named
     # The XDG base directory specification requires that relative paths are ignored.
@@ -21,7 +22,7 @@ def history_path(environment: Mapping[str, str], file: str | None = None) -> str
         if not home.startswith("/"):
             raise TaskProfilerError(
                 f"The history has no place because HOME is {'not absolute' if home else 'not set'}"
-                ": name a file by TASK_PROFILER_HISTORY."
+                f": name a file by {HISTORY_VARIABLE}."
             )
         data = f"{home}/.local/share"
     return f"{data.rstrip('/')}/task-profiler/history.sqlite3"

@@ -27,7 +27,7 @@ from profiler.record.record_model import (
     Report,
     decode,
 )
-from profiler.runs.history.history_file import LOCK_TIMEOUT_SECONDS
+from profiler.runs.history.history_file import HISTORY_VARIABLE, LOCK_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from profiler.record.stacks_line import StacksLine
@@ -72,6 +72,7 @@ class HistoryStore:
     """The runs of one file.
 
     Failures are TaskProfilerErrors. ``max_wait_seconds``: for all locks of a transaction.
+    ``named_by``: what names another file, in the sentences of errors.
     """
 
     def __init__(
@@ -79,8 +80,11 @@ class HistoryStore:
         path: str | os.PathLike[str],
         clock: Clock,
         max_wait_seconds: float = LOCK_TIMEOUT_SECONDS,
+        *,
+        named_by: str = HISTORY_VARIABLE,
     ) -> None:
         self.unreadable_count = 0
+        self._named_by = named_by
         self.path = os.fspath(path)
         self._clock = clock
         self._max_wait_ns = round(max_wait_seconds * NS_PER_SECOND)
@@ -134,9 +138,7 @@ class HistoryStore:
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
         if not stat.S_ISREG(os.stat(self.path).st_mode):
-            raise TaskProfilerError(
-                f"{self.path} is not a file: name another by TASK_PROFILER_HISTORY."
-            )
+            raise TaskProfilerError(f"{self.path} is not a file: name another by {self._named_by}.")
         # SQLite never takes an absolute path for a URI or one of its special names.
         with closing(sqlite3.connect(absolute_path(self.path), isolation_level=None)) as connection:
             yield connection
@@ -155,13 +157,13 @@ class HistoryStore:
         ):
             raise TaskProfilerError(
                 f"{self.path} is another program's database and was left untouched: name another "
-                "file by TASK_PROFILER_HISTORY."
+                f"file by {self._named_by}."
             )
         if version > _VERSION:
             raise TaskProfilerError(
                 f"{self.path} was written by a newer Task Profiler (its format is {version}, this "
                 f"one knows {_VERSION}) and was left untouched: update Task Profiler, or name "
-                "another file by TASK_PROFILER_HISTORY."
+                f"another file by {self._named_by}."
             )
         return version == 0
 
@@ -177,11 +179,13 @@ class HistoryStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise TaskProfilerError(f"{self.path} {_describe_error(error)}") from error
+            raise TaskProfilerError(
+                f"{self.path} {_describe_error(error, self._named_by)}"
+            ) from error
         except OSError as error:
             raise TaskProfilerError(
                 f"{self.path} cannot be opened ({error.strerror or error}): make its folder "
-                "writable, or name another file by TASK_PROFILER_HISTORY."
+                f"writable, or name another file by {self._named_by}."
             ) from error
 
     def keep_running(
@@ -449,7 +453,7 @@ def _describe_corruption(how: str) -> str:
     )
 
 
-def _describe_error(error: sqlite3.Error) -> str:
+def _describe_error(error: sqlite3.Error, named_by: str) -> str:
     # The lowest byte is the primary code. Errors of the Python module itself have no code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -462,11 +466,11 @@ def _describe_error(error: sqlite3.Error) -> str:
     if code == sqlite3.SQLITE_FULL:
         return (
             f"has no room ({error}): free some space on its disk, or name a file on another by "
-            "TASK_PROFILER_HISTORY."
+            f"{named_by}."
         )
     return (
         f"cannot be used ({error}): make it and its folder writable, or name another file by "
-        "TASK_PROFILER_HISTORY."
+        f"{named_by}."
     )
 
 

@@ -1,8 +1,9 @@
 """What commands say of a source or a family that is nearly right."""
 
-import contextlib
 import json
+import sqlite3
 import sys
+from contextlib import chdir, closing
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -164,7 +165,7 @@ def test_a_kind_of_source_alone_needs_a_name(kind: str, file: Path) -> None:
     done = run_here({}, "history", "--from", kind)
     assert done.returncode == 2
     assert f"--from {kind!r} has no name: write history:FILE, logs:GLOB" in done.stderr
-    with contextlib.chdir(file.parent):
+    with chdir(file.parent):
         file.rename(kind)
         assert run_here({}, "history", "--from", kind).returncode == 0
 
@@ -232,6 +233,25 @@ def test_a_file_that_is_no_database_is_not_called_a_damaged_history(
         f"--from {path} for a file of record lines.\n"
     )
     assert path.read_bytes() == text
+
+
+@pytest.mark.parametrize("is_option", [True, False])
+def test_a_file_that_cannot_be_a_history_is_named_where_another_can_be_named(
+    is_option: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    other = tmp_path / "other.sqlite3"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE orders (number)")
+        connection.commit()
+    for path, said in ((tmp_path, "is not a file: name another"), (other, "name another file")):
+        source = f"history:{path}" if is_option else "history"
+        variable = {} if is_option else {"TASK_PROFILER_HISTORY": str(path)}
+        done = run_here(variable, "history", "--from", source)
+        assert done.returncode == 1
+        assert said in done.stderr
+        named_by = "--from history:FILE" if is_option else "TASK_PROFILER_HISTORY"
+        assert done.stderr.endswith(f" by {named_by}.\n")
 
 
 def test_an_empty_file_is_a_history_without_runs_and_a_broken_one_is_damaged(

@@ -42,6 +42,14 @@ def test_the_variables_sign_in_and_a_netrc_does_not_replace_them(
     assert header is None or sent(signed_in_session(environment)) == header
 
 
+@pytest.mark.parametrize("name", NAME)
+def test_a_name_without_a_password_is_no_sign_in(name: str) -> None:
+    """As in the functions: the request would be refused, or be anybody's."""
+    with pytest.raises(UsageError, match="PASSWORD is set: set both or neither"):
+        signed_in_session({name: "x"})
+    assert sent(signed_in_session({name: "x", **KEY})) == "ApiKey a2V5"
+
+
 @each_case(
     ("url", "environment", "service"),
     [
