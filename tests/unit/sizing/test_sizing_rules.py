@@ -20,7 +20,7 @@ from profiler.sizing.evidence import evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ResizeCase
 from profiler.sizing.resize_limits import ResizePolicy
-from profiler.sizing.size_candidates import resize_case
+from profiler.sizing.size_candidates import ChosenSize, resize_case
 from profiler.sizing.sized_revision import (
     FamilyCircumstances,
     SizeBefore,
@@ -289,3 +289,28 @@ def test_resize_contradicts_no_advice_on_the_same_runs() -> None:
             continue
         verdicts = {"_risk_reason": "too small", "_asks_for_less_reason": "less is enough"}
         assert advice_verdict(example.advice) == verdicts.get(name, "saves"), name
+
+
+def test_a_job_on_ec2_is_not_changed_for_little_that_becomes_free() -> None:
+    """A reservation has no price, so what other jobs get decides."""
+    job = FamilyCircumstances(is_job=True)
+    little = Example(ON_INSTANCES, LARGE, job, min_saving_percent=95)
+    assert name_of(reason_of(little.act)) == "_why_saving_is_small"
+    said = "the recommended size asks for only 94 % less"
+    assert little.act.reason_to_act(little.case) == said
+    enough = Example(ON_INSTANCES, LARGE, job, min_saving_percent=90)
+    assert enough.act.action == "resize"
+
+
+def test_who_withdrew_a_size_sees_the_one_that_would_be_better() -> None:
+    withdrawn = ACTS["_why_change_was_withdrawn"]
+    shown = present(withdrawn.act.new_size(withdrawn.case))
+    assert isinstance(shown, ChosenSize)
+    assert shown.size == NEW
+    killed = Example(
+        [*runs(30), *runs(1, start=30, **KILLED)],
+        SizedRevision(revision="1", size=OLD, withdrawn="nightly:2"),
+    )
+    larger = present(killed.act.new_size(killed.case))
+    assert isinstance(larger, ChosenSize)
+    assert (larger.size.memory_mb or 0) > 2048
