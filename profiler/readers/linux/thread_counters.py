@@ -234,6 +234,16 @@ class FollowedThread(Struct, eq=False):
             self.call = parse_system_call(text)
         return self.call
 
+    @property
+    def is_in_read_call(self) -> bool:
+        """Whether the present system call is the one that was read last; False if unknown."""
+        if self.call_file is None or not self.call_text:
+            return False
+        try:
+            return os.pread(self.call_file, _MAX_FILE_BYTES, 0) == self.call_text
+        except OSError:
+            return False
+
     def close(self) -> None:
         for descriptor in (self.counters_file, self.state_file, self.call_file):
             self.files.close(descriptor)

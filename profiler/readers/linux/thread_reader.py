@@ -48,6 +48,7 @@ from profiler.readers.linux.wait_reader import (
     ENDED_STATES,
     HIDDEN_DISK,
     INTERRUPTIBLE_KINDS,
+    RUNNABLE_STATE,
     SLEEP_STATE,
     STOPPED_STATES,
     TRACED_STATE,
@@ -852,11 +853,14 @@ class ThreadReader:
         asked = 0
         is_open = False
         parents: list[FollowedThread] = []
+        may_go_on = not (process.is_refused or self._group.is_frozen)
+        may_go_on = may_go_on and process.state in (SLEEP_STATE, RUNNABLE_STATE)
         for thread in process.seen:
             if not (thread.is_stale or thread.is_postponed or _may_others_add_watches(thread)):
                 continue
             if asked < most and budget.allows_threads():
-                self._ask_thread(process, thread, now.at_ns)
+                if not (may_go_on and self._is_in_same_call(process, thread)):
+                    self._ask_thread(process, thread, now.at_ns)
                 asked += not process.is_refused  # reading a state costs little
                 if thread.blocked is not None and self._may_miss_child(process, thread.blocked):
                     parents.append(thread)
@@ -881,6 +885,21 @@ class ThreadReader:
             and any(thread.blocked is not ENDED for thread in child.threads.values())
             for child in self._processes.values()
         )
+
+    def _is_in_same_call(self, process: ProcessThreads, thread: FollowedThread) -> bool:
+        """Whether a thread that ran is in the same call again, in which each thread waits for the
+        same; then this is noted. Most threads of most programs do so: it takes a third of the time.
+        """
+        blocked = thread.blocked
+        if blocked is None or not thread.is_stale or not thread.is_in_read_call:
+            return False
+        if thread.call is None or self._resolver.unconditional_wait(thread.call) is not blocked:
+            return False
+        pid = process.reading.pid
+        thread.is_stale = thread.is_postponed = False
+        self._new_waits.setdefault(pid, {})[thread] = None
+        self._seen.append(ThreadSeen(thread.thread_id, pid, blocked))
+        return True
 
     def _ask_thread(self, process: ProcessThreads, thread: FollowedThread, now_ns: int) -> None:
         """Ask a thread what it does now, and whether something came in its wait before."""

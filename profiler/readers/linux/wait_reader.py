@@ -18,7 +18,7 @@ STOPPED_STATES = ("T", TRACED_STATE)
 ENDED_STATES = ("Z", "X", "x", "")
 ENDED = BlockedThread(wait=Wait("ended"))
 HIDDEN_DISK = BlockedThread(wait=Wait("disk"), is_hidden=True)
-_RUNNABLE_STATE = "R"
+RUNNABLE_STATE = "R"
 _DISK_STATE = "D"
 # In these, only a frozen thread has the state of a wait for a disk.
 INTERRUPTIBLE_KINDS = ("network", "sleep", "pipe", "lock", "child")
@@ -131,7 +131,7 @@ class BlockedReader:
         """
         if state.letter in ENDED_STATES:
             return ENDED
-        if state.letter == _RUNNABLE_STATE:
+        if state.letter == RUNNABLE_STATE:
             return None
         is_at_disk = state.letter == _DISK_STATE
         if state.letter in STOPPED_STATES or (is_at_disk and self._is_frozen(pid)):
