@@ -436,8 +436,9 @@ def _add_work_between_waits(
 
 def _work_between(before: ThreadWait, wait: ThreadWait) -> int:
     """The CPU time between two waits of a thread, noting of both whether it only asked then."""
-    if before.asks_until(wait):
-        before.is_asking = wait.is_asking = True
+    if not before.asks_until(wait):
+        return wait.run_ns - before.run_ns
+    before.is_asking = wait.is_asking = True
     return before.work_until(wait)
 
 

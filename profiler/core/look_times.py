@@ -15,7 +15,7 @@ _GOLDEN_RATIO = 0.6180339887498949
 _PART_OF_NEWEST = 1 / 16
 # If the looks of so many steps have found each thread in the same wait again, one look in each step
 # is enough until one finds another: more would say the same. It is taken together with the reading
-# of the processes, which has woken this thread already. In each fourth step there is another one,
+# of the processes, which has woken this thread already. In each eighth step there is another one,
 # at its place: what happens again and again between two readings would never be seen.
 _SAME_STEPS = 20
 # The counters have to say for how long any thread could run, but for a tenth of the time. A step of
@@ -24,7 +24,7 @@ _SAME_STEPS = 20
 _MAX_OPEN_PART = 0.1
 _UNREAD_PART = 0.5
 _STEPS_PER_OPEN = 10
-_STEPS_PER_PLACED = 4
+_STEPS_PER_PLACED = 8
 # If nothing has run in so many steps, readings of the processes alone say it. Of a step in which
 # something runs again, it is not known when: that is a 30th of such a time at most.
 _ASLEEP_STEPS = 30

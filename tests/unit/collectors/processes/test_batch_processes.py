@@ -324,7 +324,7 @@ def test_looks_that_find_the_same_for_long_are_taken_with_the_readings() -> None
             fakes.collector.tick()
         fakes.collector.look()
     assert threads.with_reading == pytest.approx(30, abs=1)
-    assert threads.readings == pytest.approx(37, abs=2)
+    assert threads.readings == pytest.approx(34, abs=1)
     made = present(fakes.record().time_breakdown)
     assert made.on_cpu_percent == pytest.approx(25, abs=1)
     assert made.network_percent == pytest.approx(50, abs=1)
