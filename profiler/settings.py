@@ -352,7 +352,7 @@ class SettingsReader(Struct):
             if name == variable or variable in SETTING_NAMES or name in _OTHER_VARIABLES:
                 continue
             meant = _meant_setting(name)
-            if meant is not None:
+            if meant:
                 self.problems.append(f"{variable} is no setting, but {_PREFIX}{meant} is one")
 
     def _known_metrics(self, chosen: tuple[str, ...]) -> tuple[str, ...]:

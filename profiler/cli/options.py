@@ -201,7 +201,7 @@ class WholeSentenceGroup(click.Group):
         similar = similar_name(name, known)
         if len(beginning) == 1:
             return beginning.pop()
-        return None if similar is None else known[similar]
+        return known[similar] if similar else None
 
     def commands_of_groups(self) -> dict[str, str]:
         """The commands of this group's groups, as ``task-profiler taskdef resize``, by what a

@@ -48,15 +48,15 @@ def _unknown_option_sentence(error: click.NoSuchOption, arguments: Iterable[str]
         return None
     name = error.option_name
     meant = _meant_option(context.command, name, arguments)
-    if meant is not None:
+    if meant:
         return f"No such option {name!r}. Did you mean {meant!r}?"
     if name in _FAMILY_OPTIONS and _takes_families(context.command):
         return (
             f"No such option {name!r}: name the family without it, as in "
             f"{context.command_path} nightly-etl."
         )
-    carry_out = next((one for one in _CARRY_OUT if _has_option(context.command, one)), None)
-    if name == "--dry-run" and carry_out is not None:
+    carry_out = next((one for one in _CARRY_OUT if _has_option(context.command, one)), "")
+    if name == "--dry-run" and carry_out:
         return (
             f"No such option {name!r}: leave it out, because without {carry_out} "
             f"{context.command_path} only prints what it would do."
@@ -64,14 +64,16 @@ def _unknown_option_sentence(error: click.NoSuchOption, arguments: Iterable[str]
     return _misplaced_option_sentence(context, name, arguments)
 
 
-def _meant_option(command: click.Command, name: str, arguments: Iterable[str]) -> str | None:
-    """The option of a command for which other programs, or other commands, have this name."""
-    meant = _OTHER_NAMES.get(name)
+def _meant_option(command: click.Command, name: str, arguments: Iterable[str]) -> str:
+    """The option of a command for which other programs, or other commands, have this name; "" if
+    there is none.
+    """
+    meant = _OTHER_NAMES.get(name, "")
     if name == "--format" and any(word.removeprefix("--format=") == "json" for word in arguments):
         meant = "--json"
     elif name in _FAMILY_OPTIONS and command.name == _RUN:
         meant = "--name"
-    return meant if meant is not None and _has_option(command, meant) else None
+    return meant if _has_option(command, meant) else ""
 
 
 def _misplaced_option_sentence(

@@ -20,16 +20,16 @@ def is_web_scheme(scheme: str) -> bool:
     return scheme.lower() in WEB_SCHEMES
 
 
-def meant_address(text: str) -> str | None:
-    """The address that is meant by ``https:://HOST``, ``htps://HOST`` and the like; None if none is
+def meant_address(text: str) -> str:
+    """The address that is meant by ``https:://HOST``, ``htps://HOST`` and the like; "" if none is
     near.
     """
     separator = next((one for one in _SEPARATORS if one in text), "")
     if not separator:
-        return None
+        return ""
     scheme, _, rest = text.partition(separator)
     meant = similar_name(scheme.strip(":"), WEB_SCHEMES)
-    return None if meant is None else f"{meant}://{rest.lstrip(':/')}"
+    return f"{meant}://{rest.lstrip(':/')}" if meant else ""
 
 
 def has_usable_port(address: str) -> bool:

@@ -88,8 +88,8 @@ def checked_address(url: str) -> str:
             "The address contains credentials: leave them out, and set ELASTICSEARCH_USER and "
             "ELASTICSEARCH_PASSWORD."
         )
-    meant = None if is_web_scheme(scheme) and separator else meant_address(url)
-    if meant is not None:
+    meant = "" if is_web_scheme(scheme) and separator else meant_address(url)
+    if meant:
         raise UsageError(f"{url} is not an address: write {meant}.")
     if not separator:
         raise UsageError(f"The address {url} has no scheme: add http:// or https:// before it.")

@@ -117,7 +117,7 @@ def _check_no_address(text: str) -> None:
             "and ELASTICSEARCH_PASSWORD."
         )
     meant = meant_address(text)
-    if meant is not None:
+    if meant:
         raise UsageError(f"--from {text!r} is not an address: write {meant}.")
     scheme = text.partition("://")[0]
     if "://" in text and scheme.lower() != "file":
