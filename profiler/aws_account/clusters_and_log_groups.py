@@ -105,12 +105,27 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
     return tuple(matched)
 
 
-def missing_log_group_error(open_client: OpenClient, name: str) -> TaskProfilerError:
-    """The error about a log group that does not exist, with a similar name if one is known."""
+def similar_clusters_sentence(open_client: OpenClient, names: Iterable[str]) -> str:
+    """The clusters that may be meant by names that no cluster has, as a sentence after a space; ""
+    without any, or without the right to list them.
+    """
+    existing: tuple[str, ...] = ()
+    with suppress(TaskProfilerError), aws_errors("The clusters"):
+        existing = TaskDefinitions(open_client("ecs")).clusters()
+    return did_you_mean(names, existing)
+
+
+def similar_log_groups_sentence(open_client: OpenClient, names: Iterable[str]) -> str:
+    """The log groups that may be meant by names that no group has, as of clusters."""
     existing: list[str] = []
-    with suppress(TaskProfilerError):  # without the right to list them, there is no similar name
+    with suppress(TaskProfilerError):
         groups = islice(list_log_groups(open_client, ""), _MAX_SIMILAR_GROUPS)
         existing += (str(group["logGroupName"]) for group in groups)
+    return did_you_mean(names, existing)
+
+
+def missing_log_group_error(open_client: OpenClient, name: str) -> TaskProfilerError:
+    """The error about a log group that does not exist, with a similar name if one is known."""
     region = open_client("logs").meta.region_name
     if name == BATCH_LOG_GROUP:
         return TaskProfilerError(
@@ -119,7 +134,7 @@ def missing_log_group_error(open_client: OpenClient, name: str) -> TaskProfilerE
         )
     return TaskProfilerError(
         f"There is no log group {name} in {region}: check the name, --region and --profile."
-        f"{did_you_mean([name], existing)}"
+        f"{similar_log_groups_sentence(open_client, [name])}"
     )
 
 

@@ -680,6 +680,22 @@ def test_what_cannot_be_subscribed_is_named_before_anything_is_made(
     proxy.close()
 
 
+def test_a_log_group_and_a_cluster_that_are_nearly_right_are_proposed(account: Account) -> None:
+    account.aws.create_log_group("/ecs/jobs")
+    account.aws.client("ecs").create_cluster(clusterName="batches")
+    for option, wrong, meant in (
+        ("--log-group", "/ecs/jbos", "/ecs/jobs"),
+        ("--instance-monitor", "bathces", "batches"),
+    ):
+        done = account.setup("--elasticsearch", "http://127.0.0.1:9", option, wrong)
+        assert done.returncode == 1
+        assert done.stderr.endswith(f". Did you mean {meant}?\n")
+        other = account.setup("--elasticsearch", "http://127.0.0.1:9", option, "zzz")
+        assert other.returncode == 1
+        assert "Did you mean" not in other.stderr
+    account.check_nothing_was_made()
+
+
 def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account: Account) -> None:
     for group in ("/ecs/etl-1", "/ecs/etl-2", "/ecs/etl-30", "/ecs/load"):
         account.aws.create_log_group(group)

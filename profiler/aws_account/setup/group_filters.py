@@ -23,6 +23,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
     list_log_groups,
     log_group_class,
+    similar_log_groups_sentence,
     subscription_filters,
 )
 from profiler.aws_account.forwarder_stack import ForwarderStack, monitor_log_group
@@ -156,7 +157,7 @@ class GroupFilters(Struct, frozen=True):
             raise TaskProfilerError(
                 "Only log groups that exist and have the class Standard can be subscribed, unlike "
                 f"{', '.join(unfit)}: create them, leave them out, or check --log-group and "
-                "--region."
+                f"--region.{similar_log_groups_sentence(self.open_client, missing)}"
             )
         left_out = sorted({*unfit, *others})
         return GroupSelection(

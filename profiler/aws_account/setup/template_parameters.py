@@ -11,7 +11,10 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
-from profiler.aws_account.clusters_and_log_groups import account_subscriptions
+from profiler.aws_account.clusters_and_log_groups import (
+    account_subscriptions,
+    similar_clusters_sentence,
+)
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -182,5 +185,6 @@ def check_instance_monitor(
         raise TaskProfilerError(
             f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region, or "
             "remove its monitor with --no-instance-monitor."
+            f"{similar_clusters_sentence(open_client, [cluster])}"
         )
     check_default_image(open_client, f"run {command_line('setup', 'image')}", note, must_exist=True)
