@@ -75,7 +75,7 @@ def _saving_marks() -> list[Json]:
     middle = {"y": vega.scaled_value("row", "key", band=0.5)}
     tooltip = {
         "Family": "datum.key",
-        "Saving a month": vega.usd_text("datum.usd"),
+        "Saving a month": vega.usd_a_month_text("datum.usd"),
         "Recommended": "datum.size",
         "Memory peak": vega.known_text("datum.memory", vega.percent_text("datum.memory")),
         "CPU mean": vega.known_text("datum.vcpu", vega.percent_text("datum.vcpu")),
@@ -95,7 +95,7 @@ def _saving_marks() -> list[Json]:
         ),
         vega.label(
             "families",
-            f"{vega.usd_text('datum.usd')} + '  →  ' + datum.size",
+            f"{vega.usd_a_month_text('datum.usd')} + '  →  ' + datum.size",
             {**middle, "x": vega.scaled_value("usd", "usd", offset=6)},
         ),
     ]

@@ -38,11 +38,12 @@ _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_durat
 _TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
 _ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
 # A pattern has no significant digits: these are all that the record has, so that a use of 0.002 %
-# is no 0.
+# is no 0. A saving of $0.0012 is no $0.00.
 _PERCENT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[000]"}}
+_USD_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00[00]"}}
 _UNIT_SUFFIXES: Final = {
     "_bytes": {"id": "bytes", "params": {"pattern": "0,0.0 b"}},
-    "usd": {"id": "number", "params": {"pattern": "$0,0.00"}},
+    **dict.fromkeys(("usd", "usd_per_month"), _USD_FORMAT),
     **dict.fromkeys(("_percent", ".percent"), _PERCENT_FORMAT),
     "_mb": _ONE_DIGIT_FORMAT,
 }

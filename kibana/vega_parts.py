@@ -55,6 +55,12 @@ def usd_text(amount: str) -> str:
     return _USD.format(amount)
 
 
+def usd_a_month_text(amount: str) -> str:
+    """The text of an amount a month, as an expression: below a cent, which no bill has, that."""
+    is_below_cent = f"{amount} && abs({amount}) < 0.01"
+    return f"({is_below_cent} ? ({amount} < 0 ? '-' : '') + '<$0.01' : {usd_text(amount)})"
+
+
 def memory_text(megabytes: str) -> str:
     """The text of a memory size, as an expression."""
     return _MEMORY.format(megabytes)

@@ -3,8 +3,9 @@ marks of these.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN
@@ -14,7 +15,6 @@ from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
 from profiler.record.family_identity import FamilyKey
 from profiler.record.family_statistics import (
-    MonthBasis,
     MonthlyTasks,
     estimated_month,
     measured_month,
@@ -25,11 +25,13 @@ from profiler.schedules.due_times import tasks_a_month
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence, ReadTaskCounts
+from profiler.sizing.size_options import EstimateBasis
 
-_BASES: Mapping[MonthBasis, str] = {
+_BASES: Mapping[EstimateBasis, str] = {
     "schedule": "by the schedules of {}",
     "window": "as many runs a day as seen of {}",
     "nightly": "one run a night assumed of {}",
+    "Spot": "the least that Spot costs of {}",
 }
 
 
@@ -122,17 +124,17 @@ def estimate_mark_of(advices: Sequence[Advice]) -> str:
 
 def basis_sentences(advices: Sequence[Advice]) -> Iterator[str]:
     """A sentence about the bases of the estimates, if there are any."""
-    counts: Counter[MonthBasis] = Counter()
-    for advice in advices:
-        month = advice.month
-        if month is not None and advice.usd_per_run is not None:
-            counts["window" if month.is_of_few_days else month.basis] += 1
+    return estimate_sentences(
+        advice.estimated_by for advice in advices if advice.usd_per_run is not None
+    )
+
+
+def estimate_sentences(families: Iterable[Collection[EstimateBasis]]) -> Iterator[str]:
+    """A sentence about the bases of each family's amounts, if one is an estimate."""
+    counts = Counter(chain.from_iterable(families))
     texts = []
     for basis, text in _BASES.items():
         if counts[basis]:
             texts.append(text.format(format_count(counts[basis], "family")))
-    on_spot = sum(advice.evidence.usage.on_spot for advice in advices)
-    if on_spot:
-        texts.append(f"the least that Spot costs of {format_count(on_spot, 'family')}")
     if texts:
         yield f"{APPROXIMATELY}is an estimate: {'; '.join(texts)}."

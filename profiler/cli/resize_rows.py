@@ -1,6 +1,7 @@
 """The plan and the result of ``taskdef resize``: tables, JSON, and a summary for GitHub Actions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -21,6 +22,7 @@ from profiler.cli.printing import (
     value_text,
     write_json_lines,
 )
+from profiler.cli.recommended_months import estimate_sentences
 from profiler.cli.styled_text import (
     EMPTY,
     Line,
@@ -85,8 +87,12 @@ def print_plan(
         lines += [EMPTY, *aligned_table(_EVIDENCE_COLUMNS, evidence, width=width)]
     write_lines([*lines, *sentences_about(notes, width), EMPTY])
     changes = [decision.saving_usd_per_month for decision in planned_size_decisions(counted)]
-    costs = [decision_of(family_plan).usd_per_month for family_plan in counted]
-    say_sentence(total_saving_text(changes, costs))
+    priced = [decision_of(plan) for plan in counted if decision_of(plan).usd_per_month is not None]
+    costs = [decision.usd_per_month for decision in priced]
+    mark = max((decision.monthly_amount_mark for decision in priced), default="")
+    say_sentence(total_saving_text(changes, costs, mark))
+    for sentence in estimate_sentences(decision.estimated_by for decision in priced):
+        write_lines(wrapped_lines(sentence, width))
     if days is not None and len(counted) > 1 and any(changes):
         basis = (
             f"By runs of {days} days, and only what resize may change: recommend adds up every "
@@ -219,7 +225,7 @@ def saving_usd_or_zero(planned: PlannedFamily) -> float:
 def _change_sentence(planned: PlannedFamily) -> str:
     decision = decision_of(planned)
     sizes = f"{size_text(_present_size(planned))} to {size_text(decision.size or TaskSize())}"
-    money = value_text(decision.saving_usd_per_month, format_usd_a_month)
+    money = _month_text(decision, decision.saving_usd_per_month)
     return f"{planned.family}: {decision.action} from {sizes}, saves {money} a month."
 
 
@@ -245,7 +251,10 @@ def _family_document(planned: PlannedFamily) -> FamilyDocument:
 
 
 def _lower_bound_names(decision: ResizeDecision) -> Iterator[str]:
-    """The numbers of the document that may be larger."""
+    """The names of the numbers that may have been larger."""
+    # Of a size that costs more, the difference is not a least saving.
+    if "Spot" in decision.estimated_by and (decision.saving_usd_per_month or 0) > 0:
+        yield "savingUsdPerMonth"
     if decision.evidence and isinstance(decision.evidence.peak, AtLeast):
         yield "evidence.peakMB"
 
@@ -278,9 +287,14 @@ def _plan_cells(planned: PlannedFamily) -> tuple[str, ...]:
         decision.action,
         size_text(_present_size(planned)),
         size_text(decision.size or TaskSize()),
-        value_text(decision.saving_usd_per_month, format_usd_a_month),
+        _month_text(decision, decision.saving_usd_per_month),
         _reason_text(decision),
     )
+
+
+def _month_text(decision: ResizeDecision, usd: float | None) -> str:
+    """An amount a month, with the mark of an estimate."""
+    return value_text(usd, partial(format_usd_a_month, mark=decision.monthly_amount_mark))
 
 
 def _reason_text(decision: ResizeDecision) -> str:
@@ -288,7 +302,7 @@ def _reason_text(decision: ResizeDecision) -> str:
     saved_usd = _saved_usd_per_month(decision)
     if saved_usd is None:
         return as_sentence(decision.reason)
-    money = format_usd_a_month(abs(saved_usd))
+    money = _month_text(decision, abs(saved_usd))
     change = f"costs {money} more" if saved_usd < 0 else f"saves {money}"
     return f"{as_sentence(decision.reason)} It {change} a month."
 

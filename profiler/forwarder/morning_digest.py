@@ -66,12 +66,14 @@ class NightSaving(Struct, frozen=True, kw_only=True):
     """What ``taskdef resize`` says of some families: those of them that it changes, and what that
     saves.
 
-    ``asked``: how many there were. ``problem``: why it is not known.
+    ``mark``: of an estimated amount. ``asked``: how many there were. ``problem``: why it is not
+    known.
     """
 
     asked: int
     families: tuple[str, ...] = ()
     usd_per_month: float = 0
+    mark: str = ""
     problem: str | None = None
 
 
@@ -377,7 +379,7 @@ def _cheaper_sizes_line(
     usd = saving.usd_per_month
     if usd >= _MIN_USD_PER_MONTH:
         named = saving.families
-        money = format_usd_a_month(usd)
+        money = format_usd_a_month(usd, saving.mark)
         text = f"Other sizes of {_family_count_text(len(named))} would save {money} a month"
         if unasked:
             text += f", and the last runs of {unasked:,} more recommend a cheaper size"

@@ -157,6 +157,7 @@ class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
             asked=asked,
             families=tuple(plan.family for plan in planned if plan.is_new_revision),
             usd_per_month=sum_known(*(change.saving_usd_per_month for change in changes)) or 0,
+            mark=max((change.monthly_amount_mark for change in changes), default=""),
         )
 
     def _plan_families(self, families: Sequence[str]) -> list[PlannedFamily]:

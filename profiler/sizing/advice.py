@@ -24,7 +24,6 @@ from profiler.record.record_model import (
 )
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import (
-    APPROXIMATELY,
     format_count,
     format_memory,
     format_percent,
@@ -35,6 +34,7 @@ from profiler.sizing.choose_size import SizeDecision, SizePolicy, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import run_facts_of
+from profiler.sizing.size_options import EstimateBasis, mark_of_estimates
 
 
 class Advice(Struct, frozen=True, kw_only=True):
@@ -105,15 +105,22 @@ class Advice(Struct, frozen=True, kw_only=True):
         return known(attrgetter("runs"), self.month)
 
     @property
-    def monthly_amount_mark(self) -> str:
-        """The mark of amounts a month: they are an estimate, of the runs of a few days, or the
-        least that Spot costs.
+    def estimated_by(self) -> tuple[EstimateBasis, ...]:
+        """By what amounts a month are estimates: an assumption about the runs, those of a few days,
+        or the least that Spot costs; empty if they are none.
         """
         month = self.month
-        is_rough = month is not None and (month.is_estimate or month.is_of_few_days)
-        if is_rough or self.evidence.usage.on_spot:
-            return APPROXIMATELY
-        return ""
+        bases: list[EstimateBasis] = []
+        if month is not None and (month.is_estimate or month.is_of_few_days):
+            bases.append("window" if month.is_of_few_days else month.basis)
+        if self.evidence.usage.on_spot:
+            bases.append("Spot")
+        return tuple(bases)
+
+    @property
+    def monthly_amount_mark(self) -> str:
+        """The mark of amounts a month."""
+        return mark_of_estimates(self.estimated_by)
 
     @property
     def has_estimated_month(self) -> bool:

@@ -39,6 +39,7 @@ def decide_on_resize(
     return replace(
         decision,
         usd_per_month=case.advice.usd_per_month,
+        estimated_by=case.advice.estimated_by,
         evidence=_evidence_with_advice(shown, case.advice_of_all, decision.size),
     )
 

@@ -8,6 +8,7 @@ from profiler.record.measured import UNKNOWN, Measured
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_count
 from profiler.sizing.choose_size import SizePolicy
+from profiler.sizing.size_options import EstimateBasis, mark_of_estimates
 
 ResizeAction = Literal["resize", "revert", "keep", "none"]
 
@@ -87,7 +88,8 @@ class ResizeDecision(Struct, frozen=True, kw_only=True):
     ``size`` is the new one; of action ``none``, the one that would be better.
 
     ``saving_usd_per_month`` is negative for a larger size, and ``usd_per_month`` what the runs cost
-    now. ``is_decided_by_others``: somebody else decides on the definition, or nobody can.
+    now. ``estimated_by``: by what these amounts are estimates. ``is_decided_by_others``: somebody
+    else decides on the definition, or nobody can.
     """
 
     action: ResizeAction
@@ -96,6 +98,12 @@ class ResizeDecision(Struct, frozen=True, kw_only=True):
     size: TaskSize | None = None
     saving_usd_per_month: float | None = None
     usd_per_month: float | None = None
+    estimated_by: tuple[EstimateBasis, ...] = ()
     verdict: ResizeVerdict | None = None
     evidence: ShownEvidence | None = None
     is_decided_by_others: bool = False
+
+    @property
+    def monthly_amount_mark(self) -> str:
+        """The mark of the amounts."""
+        return mark_of_estimates(self.estimated_by)

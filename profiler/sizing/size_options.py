@@ -3,21 +3,26 @@ is chosen from.
 """
 
 import math
-from typing import Final
+from collections.abc import Collection
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from profiler.core.optional_math import difference, first_known, known, product, quotient, rounded
 from profiler.core.timestamps import MS_PER_HOUR
+from profiler.record.family_statistics import MonthBasis
 from profiler.record.measured import UNKNOWN, Measured, scaled_number
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import least_time_factor
+from profiler.record.units import APPROXIMATELY
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
 from profiler.sizing.prices import REFERENCE_PRICES, HourPrices
 from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
 
+# What an amount a month is an estimate by.
+EstimateBasis = MonthBasis | Literal["Spot"]
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9
 # More than between any two sizes of Fargate: the current size is not a real one.
@@ -231,6 +236,11 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         smallest = {size.vcpu: size for size in fitting}.values()  # the last one of each vCPU size
         shown = {*smallest, *filter(None, (chosen, self.current_size))}
         return tuple(self.option_at(size) for size in sorted(shown))
+
+
+def mark_of_estimates(estimated_by: Collection[EstimateBasis]) -> str:
+    """The mark of amounts a month that are estimates by these; "" of others."""
+    return APPROXIMATELY if estimated_by else ""
 
 
 def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None:

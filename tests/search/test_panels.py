@@ -44,7 +44,7 @@ from profiler.record.record_model import (
 )
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
-from tests.formats import DOLLARS, DURATIONS, MEMORY, PERCENTS
+from tests.formats import DOLLARS, DOLLARS_A_MONTH, DURATIONS, MEMORY, PERCENTS
 from tests.search.forwarding import (
     CONTAINERS,
     Context,
@@ -574,6 +574,7 @@ def test_advice_about_a_size_that_the_family_no_longer_has_is_not_drawn() -> Non
     ("as_expression", "as_text", "cases"),
     [
         (vega_parts.usd_text, units.format_usd, DOLLARS),
+        (vega_parts.usd_a_month_text, units.format_usd_a_month, DOLLARS_A_MONTH),
         (vega_parts.memory_text, units.format_memory, MEMORY),
         (vega_parts.duration_text, units.format_duration, DURATIONS),
         (vega_parts.percent_text, units.format_percent, PERCENTS),
