@@ -88,7 +88,7 @@ def print_plan(
     write_lines([*lines, *sentences_about(notes, width), EMPTY])
     changes = [decision.saving_usd_per_month for decision in planned_size_decisions(counted)]
     priced = [decision_of(plan) for plan in counted if decision_of(plan).usd_per_month is not None]
-    costs = [decision.usd_per_month for decision in priced]
+    costs = [decision_of(family_plan).usd_per_month for family_plan in counted]
     mark = max((decision.monthly_amount_mark for decision in priced), default="")
     say_sentence(total_saving_text(changes, costs, mark))
     for sentence in estimate_sentences(decision.estimated_by for decision in priced):

@@ -760,5 +760,9 @@ def _comparability_sentences(evidence: Evidence, choice: SizeDecision) -> Iterat
     if not choice.is_fargate and not choice.is_current_size_right and has_requirement:
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
-        why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""
-        yield f"This is the requirement rounded up: outside Fargate, a size has no price{why}."
+        why = "outside Fargate, a size has no price"
+        if uses_devices:
+            why += ", and Fargate has neither GPUs nor Neuron devices"
+        elif evidence.is_moved and choice.size.vcpu is None:
+            why = "without the vCPUs that it needs, a size has no price"
+        yield f"This is the requirement rounded up: {why}."

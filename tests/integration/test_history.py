@@ -18,7 +18,7 @@ import pytest
 from profiler.record.record_model import decode
 from profiler.runs.step_series import decode_steps
 from tests.command_line import run_here
-from tests.integration.profiled import PROGRAM, run
+from tests.integration.profiled import PROGRAM, RUN, run
 from tests.report_page import parsed
 from tests.values import present
 from tools.waiting import LIMIT_SECONDS, READINGS_OF_FILES, wait_until
@@ -290,3 +290,9 @@ def test_no_room_and_no_place() -> None:
     assert "not in the history" in _costs_a_warning(preexec_fn=no_room)
     nowhere = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd())}
     assert "HOME" in _costs_a_warning(env=nowhere)
+    # Without a history, the end for a person names no command that finds the run.
+    finished = subprocess.run(
+        (*RUN, "--", "sleep", "0.3"), check=True, capture_output=True, env=nowhere
+    )
+    assert b"succeeded" in finished.stderr
+    assert b"task-profiler show" not in finished.stderr

@@ -3,6 +3,7 @@ message say it with the same digits and the same mark.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
@@ -36,7 +37,7 @@ def nightly_runs(**more: object) -> list[Report]:
 
 # The runs, the mark of their amounts, and what JSON names as a lower bound. By runs of a few days,
 # of which amounts are estimates, too, no size is changed.
-FAMILIES = {
+FAMILIES: Mapping[str, tuple[Callable[[], list[Report]], str, tuple[str, ...]]] = {
     "on demand": (nightly_runs, "", ()),
     "Spot": (partial(nightly_runs, cost=SPOT), "≈ ", ("savingUsdPerMonth",)),
 }

@@ -122,7 +122,7 @@ class RunSession:
     def _printed_end(self, result: RunResult) -> bytes:
         """The end for a person; empty if a sentence on standard error contains everything."""
         is_file = self._options.output is not None
-        has_history = not self._options.no_history
+        has_history = self._recorder.has_place
         if result.startup_error is not None and not is_file:
             return b""
         report = result.report
@@ -187,6 +187,7 @@ class _NoRecorder:
     """Nothing is recorded."""
 
     max_steps = 0
+    has_place = False
 
     def keep_so_far(self, build_so_far: BuildSoFar) -> None: ...
 

@@ -47,6 +47,15 @@ class HistoryRecorder:
         self._began_ns: int | None = None
         self._due_ns: int | None = 0
 
+    @property
+    def has_place(self) -> bool:
+        """Whether the history has a file: without HOME, it may have none."""
+        try:
+            history_path(self._environment)
+        except TaskProfilerError:
+            return False
+        return True
+
     def keep_so_far(self, build_so_far: "Callable[[], tuple[Report, RunSeries | None]]") -> None:
         """Write down the run so far, if due: this process may be killed.
 

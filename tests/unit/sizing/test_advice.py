@@ -518,6 +518,8 @@ NO_VCPU = "which does not show how many vCPUs"
 def test_runs_that_lacked_cpus_which_others_used_show_no_vcpu_size(on_fargate: str | None) -> None:
     """Its memory is known, and its machine is no size to compare with."""
     found = advice([starved()], on_fargate=on_fargate)
+    why = "without the vCPUs that it needs" if on_fargate else "outside Fargate"
+    assert found.reasons[-1] == f"This is the requirement rounded up: {why}, a size has no price."
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (None, 64)
     assert not found.choice.is_other_size_better
     text = "\n".join(found.reasons)
