@@ -21,9 +21,11 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
     """The counters of a process's groups, by its own mounts, else by this process's, if these show
     them; the machine's pressure if the group has none.
 
-    A group above is not read: its other programs may be what waits. Without a quota at this moment,
-    the throttled time is not read either, which would take a fifth of the time for the threads.
-    Whether the group is frozen is told, too, and of version 2, whether it waits for memory.
+    A group above is not read: its other programs may be what waits. The pressure of a group in
+    which this process is, too, such as a session's, is only the most, as the machine's is. Without
+    a quota at this moment, the throttled time is not read either, which would take a fifth of the
+    time for the threads. Whether the group is frozen is told, too, and of version 2, whether it
+    waits for memory.
     """
     groups = ProcessGroups(pid, proc_folder)
     cpu = _CPU if groups.has_v1_controller(_CPU) else UNIFIED
@@ -42,7 +44,7 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
         memory = open_or_none(f"{unified_folder}/memory.pressure")
     freezer_file = groups.freezer_file()
     freezer = None if freezer_file is None else open_or_none(freezer_file)
-    is_of_group = pressure is not None
+    is_of_group = pressure is not None and not groups.is_shared(UNIFIED)
     if pressure is None:
         pressure = open_machine_pressure(proc_folder)
     cpus = os.cpu_count() or 1

@@ -15,6 +15,8 @@ class ProcessGroups:
     def __init__(self, pid: int, proc_folder: str = "/proc") -> None:
         process = f"{proc_folder}/{pid}"
         groups = parse_membership(proc.read_text(f"{process}/cgroup"))
+        own_groups = parse_membership(proc.read_text(f"{proc_folder}/self/cgroup"))
+        self._shared = {name for name, path in groups.items() if own_groups.get(name) == path}
         self._theirs = ProcessCgroups(
             f"{process}/root", groups, proc.read_text(f"{process}/mountinfo")
         )
@@ -22,6 +24,10 @@ class ProcessGroups:
 
     def has_v1_controller(self, controller: str) -> bool:
         return self._own.has_v1_controller(controller)
+
+    def is_shared(self, hierarchy: str) -> bool:
+        """Whether this process is in the same group: other programs of a session may be, too."""
+        return hierarchy in self._shared
 
     def folder(self, hierarchy: str) -> str | None:
         """The folder of the group in a hierarchy; None if no mount shows it."""

@@ -25,8 +25,8 @@ class CpuWaitBounds(Struct, frozen=True, kw_only=True):
 class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
     """The counters so far, as the kernel wrote them: few readings are ever asked for their numbers.
 
-    ``pressure`` is the file of the batch's group if it ``is_of_group``, else of the whole machine,
-    and ``cpu_stat`` is the group's; empty if there is none.
+    ``pressure`` is the file of the batch's group if it ``is_of_group``, else of one that others
+    share, such as the whole machine, and ``cpu_stat`` is the group's; empty if there is none.
     """
 
     pressure: bytes = b""

@@ -53,6 +53,21 @@ def test_a_container_of_version_2_has_its_own_pressure(version_2: Groups) -> Non
     assert pressure.throttled_ns == 3_000_000
 
 
+@pytest.mark.parametrize(("own", "is_of_group"), [("/", False), ("/../monitor", True)])
+def test_the_pressure_of_a_group_that_the_profiler_shares_may_be_that_of_others(
+    own: str,
+    is_of_group: bool,  # noqa: FBT001
+    version_2: Groups,
+) -> None:
+    """Such as the session of a terminal, in which other programs run."""
+    version_2.write("sys/fs/cgroup/cgroup.events", "populated 1\n")
+    (version_2.proc / "self").mkdir()
+    (version_2.proc / "self" / "cgroup").write_text(f"0::{own}\n")
+    pressure = version_2.read()
+    assert pressure.waited_ns == 700_000
+    assert pressure.is_of_group == is_of_group
+
+
 def test_a_container_of_version_2_shows_whether_it_waits_for_memory(version_2: Groups) -> None:
     version_2.write("sys/fs/cgroup/cgroup.events", "populated 1\n")
     version_2.write("sys/fs/cgroup/memory.pressure", PRESSURE)
