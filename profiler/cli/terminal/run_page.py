@@ -124,8 +124,9 @@ def page_lines(
 def _fact_texts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
     """What the run was, in the order of the page; the texts that it does not have are empty."""
     record = run.record
-    job = story.first_text_named("job")
-    cost = story.first_text_named("cost")
+    job = cut_end(story.first_text_named("job"), _MAX_COMMAND)
+    command = cut_end(run.command or "", _MAX_COMMAND)
+    cost = _cost_text(record, story.first_text_named("cost"))
     has_log = record.log_group is not None and record.log_stream is not None
     source = log = ""
     if record.is_sampled_each_minute:
@@ -134,13 +135,13 @@ def _fact_texts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
         log = f"{record.log_group}: --logs shows the last lines"
     texts = {
         "run": _identity_text(record),
-        "job": cut_end(job, _MAX_COMMAND),
-        "command": cut_end(run.command or "", _MAX_COMMAND),
+        "job": job,
+        "command": command,
         "retry": _retries_text(run.event),
         "when": _time_text(record),
         "size": _size_and_place_text(record, story.usage),
         "source": source,
-        "cost": _cost_text(record, cost),
+        "cost": cost,
         "log": log,
         "notices": DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])),
     }

@@ -127,30 +127,20 @@ def _comparison_notes(
     this: Record, that: Record, role: str, rows: Sequence[ComparedRow]
 ) -> Iterator[str]:
     """Why the numbers are hard to compare."""
+    has_peak = any(row.name == MEMORY_PEAK.name for row in rows)
     if not means_same_memory(this.metrics, that.metrics):
         older = "this" if this.metrics.counts_files else "that"
         yield f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
-    elif any(row.name == MEMORY_PEAK.name for row in rows):
-        yield from _peak_source_notes(this, that)
+    elif has_peak and not are_measured_alike(MEMORY_PEAK, this, that):
+        is_exact = isinstance(this.metrics.memory_peak, Exactly)
+        exact, sampled = ("this", "that") if is_exact else ("that", "this")
+        yield (
+            f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may "
+            "have been higher."
+        )
     other_processor = processor_difference(this, that, f"the {role}")
     if other_processor:
         yield f"This run {other_processor}."
-
-
-def _peak_source_notes(this: Record, that: Record) -> Iterator[str]:
-    """A sentence if one memory peak is the kernel's and the other was sampled."""
-    if are_measured_alike(MEMORY_PEAK, this, that):
-        return
-    if isinstance(this.metrics.memory_peak, Exactly):
-        exact = "this"
-        sampled = "that"
-    else:
-        exact = "that"
-        sampled = "this"
-    yield (
-        f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have "
-        "been higher."
-    )
 
 
 def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
