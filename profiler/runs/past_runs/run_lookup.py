@@ -18,7 +18,7 @@ from profiler.core.ecs_terms import (
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known_values
-from profiler.core.text import did_you_mean, first_names, listed
+from profiler.core.text import did_you_mean, first_names, listed, similar_name
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.activity_model import NO_STACKS
 from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
@@ -40,13 +40,13 @@ from profiler.runs.past_runs.run_source import (
 )
 
 _MOST_COMPARED_RUNS = 200
-# The values of a run that a condition names, by the condition.
-_NAMED_VALUES: Mapping[str, Callable[[Record], Iterable[str | None]]] = {
-    "clusters": lambda record: [record.cluster],
-    "accounts": lambda record: [record.account_id],
-    "regions": lambda record: [record.region],
-    "tags": lambda record: map("=".join, (record.tags or {}).items()),
-    "labels": lambda record: map("=".join, label_values(record).items()),
+# The option of a condition, and the values of a run for it, by the condition.
+_NAMED_VALUES: Mapping[str, tuple[str, Callable[[Record], Iterable[str | None]]]] = {
+    "clusters": ("--cluster", lambda record: [record.cluster]),
+    "accounts": ("--account", lambda record: [record.account_id]),
+    "regions": ("--task-region", lambda record: [record.region]),
+    "tags": ("--tag", lambda record: map("=".join, (record.tags or {}).items())),
+    "labels": ("--label", lambda record: map("=".join, label_values(record).items())),
 }
 # The containers of one task start within this time of each other.
 _MAX_START_DISTANCE_NS = NS_PER_DAY
@@ -185,18 +185,20 @@ def _similar_values_hint(source: RunSource, selection: RunFilter) -> str:
     """A sentence, after a space, if runs that match but for one condition have a value that is
     similar to its own; "" if none has, or it cannot be read.
     """
-    for name, values_of in _NAMED_VALUES.items():
+    for name, (option, values_of) in _NAMED_VALUES.items():
         given = [
-            text if isinstance(text, str) else "=".join(text) for text in getattr(selection, name)
+            text if isinstance(text, str) else "=".join(text)
+            for text in known_values(getattr(selection, name))
         ]
         known: set[str] = set()
         with suppress(TaskProfilerError):  # what was not found matters more
             others = source.runs(replace(selection, **{name: ()})) if given else ()
             for run in islice(others, _MOST_COMPARED_RUNS):
                 known.update(known_values(values_of(run.record)))
-        meant = did_you_mean([value for value in given if value not in known], sorted(known))
+        unknown = [value for value in given if value not in known]
+        meant = known_values(similar_name(value, sorted(known)) for value in unknown)
         if meant:
-            return meant
+            return f" Did you mean {listed(f'{option} {value}' for value in meant)}?"
     return ""
 
 

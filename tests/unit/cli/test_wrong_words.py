@@ -507,7 +507,9 @@ def test_a_filter_that_is_nearly_right_is_told_the_right_one(
     made.write_bytes(lines([named, report(1)]))
     done = run_here({}, "history", "--from", str(made), option, value)
     assert done.returncode == 1
-    assert done.stderr.endswith(f"use fewer filters.{f' Did you mean {meant}?' if meant else ''}\n")
+    assert done.stderr.endswith(
+        f"use fewer filters.{f' Did you mean {option} {meant}?' if meant else ''}\n"
+    )
     both = run_here({}, "history", "--from", str(made), option, value, "--status", "failure")
     assert both.stderr.endswith("use fewer filters.\n"), "no run is left by the other filter"
 

@@ -168,11 +168,10 @@ JOB_ID = job_id(1)
             {"families": ("zzz",), "statuses": ("failure",)},
             "No run in the list matches: use fewer filters.",
         ),
+        ("", {"regions": (None,)}, r"No run in the list matches: use fewer filters\.$"),
     ],
 )
-def test_no_run_is_a_sentence(
-    name: str, conditions: dict[str, tuple[str, ...]], sentence: str
-) -> None:
+def test_no_run_is_a_sentence(name: str, conditions: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TaskProfilerError, match=sentence):
         found(name, past(1, "a"), **conditions)
 
