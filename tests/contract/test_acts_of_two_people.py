@@ -370,12 +370,15 @@ def a_size_that_stops_fitting(people: TwoPeople, *after: Callable[[], object]) -
 UNFIT = "nightly: nightly:2 does not fit any more what starts it"
 
 
-def test_a_deployment_while_a_size_is_put_back_is_not_hidden(people: TwoPeople) -> None:
+def test_what_is_deployed_and_pinned_while_a_size_is_put_back_stays(people: TwoPeople) -> None:
     account = people.account
     batch = {**BATCH, "image": "etl:27"}
 
     def deploy() -> None:
         account.family("nightly", containerDefinitions=[batch])
+        target = account.aws.client("scheduler").get_schedule(Name="night")["Target"]
+        parameters = {**target["EcsParameters"], "TaskDefinitionArn": f"{DEFINITIONS}/nightly:1"}
+        people.set_schedule("night", Target={**target, "EcsParameters": parameters})
 
     a_size_that_stops_fitting(people, lambda: None, deploy)
     done = account.resize(*ACT)
@@ -385,23 +388,6 @@ def test_a_deployment_while_a_size_is_put_back_is_not_hidden(people: TwoPeople) 
     assert f"{said} nightly:4: call it again." in done.stderr
     assert account.described("nightly")[0]["containerDefinitions"][0]["image"] == "etl:27"
     assert account.newest("nightly") == [5]
-
-
-def test_a_schedule_that_somebody_pins_while_a_size_is_put_back_stays_there(
-    people: TwoPeople,
-) -> None:
-    account = people.account
-
-    def pin() -> None:
-        target = account.aws.client("scheduler").get_schedule(Name="night")["Target"]
-        parameters = {"TaskDefinitionArn": f"{DEFINITIONS}/nightly:1"}
-        pinned = {**target, "EcsParameters": {**target["EcsParameters"], **parameters}}
-        people.set_schedule("night", Target=pinned)
-
-    a_size_that_stops_fitting(people, lambda: None, pin)
-    done = account.resize(*ACT)
-    assert UNFIT in done.stderr
-    assert account.newest("nightly") == [3]
     assert account.started_by_schedule("night") == "nightly:1"
 
 
