@@ -113,6 +113,7 @@ REFUSED_CALL = {
 }
 IN_CHINA = "events.amazonaws.com.cn"
 CALLED = "2026-11-20T03:00:41Z"
+SOME_STARTED = {"failures": [{"reason": "AGENT"}], "tasks": [{"taskArn": "arn:aws:ecs:x"}]}
 FULL = "Capacity is unavailable at this time. Please try again later."
 
 
@@ -141,6 +142,7 @@ FULL = "Capacity is unavailable at this time. Please try again later."
             f"RunTask failed with AccessDenied: {NOT_ALLOWED}.",
         ),
         (run_task(CALLED), None),
+        (run_task(CALLED, responseElements=SOME_STARTED), None),
         (run_task("2026-11-20T02:58:00Z", failure="RESOURCE:CPU"), None),
         (run_task("2026-11-20T03:04:00Z", failure="RESOURCE:CPU"), None),
         (run_task(CALLED, failure="RESOURCE:CPU", started_by="chronos-schedule/hourly"), None),

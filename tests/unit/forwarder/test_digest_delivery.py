@@ -69,6 +69,7 @@ class Account:
         self.breaks: set[str] = set()
         self.forgets = False
         self.reads = 0
+        self.sent: list[NightSummary] = []  # as the function says
 
     def last_remembered(self, channel: str, first: RememberedNight) -> RememberedNight:
         return self.last_of.setdefault(channel, first)
@@ -101,7 +102,7 @@ class Account:
 
     def morning(self, now_ns: int) -> list[ForwarderError]:
         errors: list[ForwarderError] = []
-        DigestSender(
+        self.sent += DigestSender(
             last_messages=self,
             message_of=self.message_of,
             once=self.once,
@@ -201,6 +202,7 @@ def test_a_crash_after_the_message_neither_repeats_nor_loses_anything() -> None:
     account.morning(MORNINGS[0] + 2 * NS_PER_MINUTE)  # the retry
     account.morning(MORNINGS[1])
     assert account.told() == ["a", "b,c"]
+    assert [summary.title for summary in account.sent] == ["b,c"], "nobody knew of the first one"
 
 
 def test_a_table_that_answers_only_a_day_later_repeats_nothing() -> None:

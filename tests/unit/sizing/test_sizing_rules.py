@@ -307,10 +307,8 @@ def test_who_withdrew_a_size_sees_the_one_that_would_be_better() -> None:
     shown = present(withdrawn.act.new_size(withdrawn.case))
     assert isinstance(shown, ChosenSize)
     assert shown.size == NEW
-    killed = Example(
-        [*runs(30), *runs(1, start=30, **KILLED)],
-        SizedRevision(revision="1", size=OLD, withdrawn="nightly:2"),
-    )
+    revision = SizedRevision(revision="1", size=OLD, withdrawn="nightly:2")
+    killed = Example([*runs(30), *runs(1, start=30, **KILLED)], revision)
     larger = present(killed.act.new_size(killed.case))
     assert isinstance(larger, ChosenSize)
     assert (larger.size.memory_mb or 0) > 2048
