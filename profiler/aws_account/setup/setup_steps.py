@@ -195,7 +195,10 @@ class SetupStepReader(Struct):
 
 def _look_at_stack(state: ForwarderStack) -> _Found:
     gap, options = why_stack_does_nothing(state.parameters)
-    options = (*state.name_options, *options)
+    own_name = state.name_options
+    if state.is_foreign:  # the forwarder needs another name
+        own_name = ("--name", f"{FORWARDER_STACK}-forwarder")
+    options = (*own_name, *options)
     why_not = change_obstacle(state)
     if state.possible_action == "absent":
         advice = "With a search cluster, add --elasticsearch URL --all-log-groups."

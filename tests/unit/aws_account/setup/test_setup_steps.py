@@ -52,6 +52,14 @@ def test_what_aws_refuses_is_unknown_and_says_what_to_allow() -> None:
     assert "NAME" in found[2].commands[0]
 
 
+def test_beside_another_programs_stack_the_command_has_another_name() -> None:
+    """Without it, setup stack refuses what setup has proposed."""
+    _, stack, *_ = steps({"StackStatus": "CREATE_COMPLETE", "Parameters": []})
+    assert stack.text.startswith("The stack task-profiler is not the forwarder's")
+    (command,) = stack.commands
+    assert command[:5] == ("task-profiler", "setup", "stack", "--name", "task-profiler-forwarder")
+
+
 SLACK = {"SlackSecretId": "slack"}
 MONITORED = {**SLACK, "InstanceMonitorCluster": "jobs"}
 SEARCH = {"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroups": ""}
