@@ -548,7 +548,11 @@ class TimeAccount:
         ):
             return False
         last = self._open[-1]
-        if last.is_stopped or stretch.unread_ns or stretch.length_ns > self._max_covered_ns:
+        if (
+            last.is_stopped
+            or stretch.unread_ns
+            or stretch.length_ns > look.readings * self._max_covered_ns
+        ):
             return False
         if look.is_behind and not look.sees_calls:
             return True  # threads that have their turn later

@@ -28,6 +28,8 @@ _STEPS_PER_PLACED = 8
 # If nothing has run in so many steps, readings of the processes alone say it. Of a step in which
 # something runs again, it is not known when: that is a 30th of such a time at most.
 _ASLEEP_STEPS = 30
+# For the same reason, after so many same steps each second reading comes without a look.
+_LONG_SAME_STEPS = 60
 
 
 class Look(Protocol):
@@ -56,7 +58,8 @@ class LookTimes(Struct):
     each step say in between whether anything could run, if the share has room for these, too. There
     are only peeks where each look is taken together with another reading. ``_same_since_ns``: the
     looks since then have found each thread in the same wait, later if they left much open;
-    ``_still_since_ns``: each has found that none ran.
+    ``_still_since_ns``: each has found that none ran. ``_left_out``: readings since the last look
+    that came without one.
     """
 
     _start_ns: int
@@ -73,6 +76,7 @@ class LookTimes(Struct):
     _has_peeks: bool = False
     _same_since_ns: int | None = None
     _still_since_ns: int | None = None
+    _left_out: int = 0
 
     @property
     def due_ns(self) -> int:
@@ -137,6 +141,22 @@ class LookTimes(Struct):
         """Whether there is a look together with the reading of the processes at this moment."""
         return self._has_lasted(self._same_since_ns, _SAME_STEPS, now_ns)
 
+    def leave_out_if_long_same(self, now_ns: int) -> bool:
+        """Leave the look of the reading at this moment to the next reading if looks have found the
+        same for long; returns whether that is so.
+        """
+        step = self._step_of_reading(now_ns)
+        if step % 2 == 0 or not self._has_lasted(self._same_since_ns, _LONG_SAME_STEPS, now_ns):
+            return False
+        if now_ns < self._look_due_ns:  # else the one at its place is taken late
+            self._step = max(self._step, step + 1)
+        self._left_out += 1
+        return True
+
+    def _step_of_reading(self, now_ns: int) -> int:
+        """The step that begins with a reading, which may come a moment too early."""
+        return (now_ns - self._start_ns + self._step_ns // 2) // self._step_ns
+
     def note_with_reading(self, now_ns: int, look: Look | None) -> None:
         """Go on after a look that was taken with the reading: see :meth:`note_look`. In this step
         there are others if it has found another wait, or leaves too much open, and another one if
@@ -148,14 +168,14 @@ class LookTimes(Struct):
             self._count = self._affordable_count
             return
         self._has_peeks = False
-        # The step that begins with the reading, which may come a moment too early.
-        self._step = (now_ns - self._start_ns + self._step_ns // 2) // self._step_ns
+        self._step = self._step_of_reading(now_ns)
         is_asleep = self._has_lasted(self._still_since_ns, _ASLEEP_STEPS, now_ns)
         self._step += is_asleep or self._step % _STEPS_PER_PLACED > 0
 
     def _note_found(self, now_ns: int, look: Look | None) -> None:
         """Note since when the looks have found each thread in the same wait."""
-        step_ns = self._step_ns
+        step_ns = (1 + self._left_out) * self._step_ns
+        self._left_out = 0
         is_still = look is not None and look.is_still
         self._still_since_ns = first_known(self._still_since_ns, now_ns) if is_still else None
         if look is not None and look.has_other_waits:
@@ -165,8 +185,8 @@ class LookTimes(Struct):
         open_part = _UNREAD_PART if open_ns is None else min(open_ns / step_ns, 1.0)
         since_ns = first_known(self._same_since_ns, now_ns)
         if open_part > _MAX_OPEN_PART:
-            earliest_ns = now_ns - (_SAME_STEPS + _STEPS_PER_OPEN) * step_ns
-            lost_ns = round(_STEPS_PER_OPEN * open_part * step_ns)
+            earliest_ns = now_ns - (_SAME_STEPS + _STEPS_PER_OPEN) * self._step_ns
+            lost_ns = round(_STEPS_PER_OPEN * open_part * self._step_ns)
             since_ns = min(max(since_ns, earliest_ns) + lost_ns, now_ns)
         self._same_since_ns = since_ns
 

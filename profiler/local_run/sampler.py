@@ -279,6 +279,8 @@ class RunSampler:
             if look is not None:
                 details.time.add_look(read_ns, look, self.samples.usage.series)
             details.looks.looked_with_others(now_ns, can_peek=details.threads.can_peek)
+        elif is_tick and details.looks.leave_out_if_long_same(now_ns):
+            details.threads.leave_out_reading()
         elif is_tick and details.looks.is_with_reading(now_ns):
             look = self._read_threads(details, partial(details.threads.look_with_reading, now_ns))
             details.looks.note_with_reading(now_ns, look)

@@ -184,6 +184,7 @@ class ThreadReader:
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
         self._peeks = PeekResults()
+        self._left_out = 0
         self._at_ns = self._read_ended_ns = self._calm_looks = 0
         self._is_counting = self._has_other_waits = self.sees_calls = False
 
@@ -376,7 +377,18 @@ class ThreadReader:
             processes=self._processes_seen(),
             sees_calls=self.sees_calls,
             cpus=self._group.known_cpus,
+            readings=self._take_readings(),
         )
+
+    def leave_out_reading(self) -> None:
+        """The next look stands for this reading of the processes, too."""
+        self._left_out += 1
+
+    def _take_readings(self) -> int:
+        """For how many readings of the processes this look stands."""
+        readings = 1 + self._asleep.readings + self._left_out
+        self._asleep.readings = self._left_out = 0
+        return readings
 
     @property
     def can_peek(self) -> bool:
@@ -522,8 +534,6 @@ class ThreadReader:
     def _make_look(self, *, reads_pressure: bool = True) -> ThreadsLook:
         """What this look has found."""
         peeks = self._peeks.take_results()
-        readings = 1 + self._asleep.readings
-        self._asleep.readings = 0
         return ThreadsLook(
             growth=self._growth if self._is_counting else None,
             seen=self._seen,
@@ -536,7 +546,7 @@ class ThreadReader:
             misses_child=self._is_any_child_missing(),
             pressure=self._group.read_pressure(self._processes) if reads_pressure else None,
             cpus=self._group.usable_cpus(self._processes),
-            readings=readings,
+            readings=self._take_readings(),
             peeks=len(peeks),
             able_peeks=sum(peeks),
             has_other_waits=self._has_other_waits or bool(self._ended),

@@ -85,7 +85,9 @@ def looks_of_steps(
     for step in range(steps):
         places.append([])
         now_ns = seconds(step) + 1000
-        if looks.is_with_reading(now_ns):
+        if looks.leave_out_if_long_same(now_ns):
+            assert looks.due_ns >= seconds(step + 1)
+        elif looks.is_with_reading(now_ns):
             places[-1].append(0)
             looks.note_with_reading(now_ns, found_at(step))
         while looks.due_ns < seconds(step + 1):
@@ -132,6 +134,15 @@ def test_as_many_steps_are_gained_in_advance() -> None:
 def test_looks_that_leave_more_than_a_tenth_open_on_average_do_not_get_fewer() -> None:
     places = looks_of_steps(200, open_part=lambda at: 0.5 if at % 4 < 0.2 else 0.0)
     assert [len(step) for step in places] == [5] * 200
+
+
+def test_after_a_minute_of_the_same_each_second_reading_comes_without_a_look() -> None:
+    places = looks_of_steps(120, is_same=lambda at: at < 90)
+    assert all(step[0] == 0 for step in places[21:60])
+    assert [len(step) for step in places[61:90]] == [
+        0 if step % 2 else 2 if step % 8 == 0 else 1 for step in range(61, 90)
+    ]
+    assert [len(step) for step in places[91:]] == [5] * 29
 
 
 def test_readings_are_enough_while_nothing_runs_for_long() -> None:

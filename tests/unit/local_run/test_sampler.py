@@ -565,9 +565,12 @@ def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
     assert sampler.samples.failures == 1
 
 
-@pytest.mark.parametrize(("at", "is_tick", "count"), [(10, True, 0), (40, False, 0), (40, True, 1)])
+@pytest.mark.parametrize(
+    ("at", "is_tick", "count", "left_out"),
+    [(10, True, 0, 0), (40, False, 0, 0), (40, True, 1, 0), (71, True, 0, 1), (72, True, 1, 0)],
+)
 def test_a_tick_has_the_look_when_nothing_has_run_for_long(
-    at: int, count: int, *, is_tick: bool
+    at: int, count: int, left_out: int, *, is_tick: bool
 ) -> None:
     started = StartedRun(pid=1, startup_cpu_ns=0, started_ns=0, started_wall_ns=START_NS)
     plan = Mock(interval_seconds=1, series_points=0, max_history_steps=0)
@@ -587,7 +590,8 @@ def test_a_tick_has_the_look_when_nothing_has_run_for_long(
     clock.monotonic_ns.return_value = seconds(at)
     sampler.read_everything(ReapedUsage(), is_tick=is_tick)
     assert details.threads.look_with_reading.call_count == count
-    assert (details.looks.due_ns > seconds(at + 1)) is bool(count)
+    assert details.threads.leave_out_reading.call_count == left_out
+    assert (details.looks.due_ns >= seconds(at + 1)) is bool(count or left_out)
 
 
 def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> None:

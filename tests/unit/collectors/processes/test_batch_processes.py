@@ -155,7 +155,7 @@ class FakeThreads:
         self.cost_ns = self.used_ns = self.readings = 0
         self.search_ns = self.lookup_cpu_ns = 0  # of each look, and so far
         self.can_peek = self.has_other_waits = True
-        self.peeks = self.with_reading = 0
+        self.peeks = self.with_reading = self.left_out = 0
         self._read_ns = 0
         self._processes: Sequence[ProcessReading] = ()
 
@@ -165,6 +165,8 @@ class FakeThreads:
     def skip_if_all_asleep(
         self, processes: Sequence[ProcessReading], now_ns: int
     ) -> SkippedReading | None:
+        if self.sees_calls:
+            return None
         self.until_look -= 1
         return SkippedReading() if self.until_look else None
 
@@ -192,13 +194,18 @@ class FakeThreads:
             seen=seen,
             processes=processes,
             sees_calls=True,
-            readings=self.readings_per_look,
+            readings=self.readings_per_look + self.left_out,
             has_other_waits=self.has_other_waits,
         )
 
     def look_with_reading(self, now_ns: int) -> ThreadsLook:
         self.with_reading += 1
-        return self.look(now_ns, is_fresh=True)
+        look = self.look(now_ns, is_fresh=True)
+        self.left_out = 0
+        return look
+
+    def leave_out_reading(self) -> None:
+        self.left_out += 1
 
     def peek(self) -> None:
         self.used_ns += self.cost_ns // 10
@@ -310,21 +317,24 @@ def test_peeks_and_looks_cost_no_more_than_their_share(
     assert threads.used_ns <= 0.001 * seconds(60)
 
 
-def test_looks_that_find_the_same_for_long_are_taken_with_the_readings() -> None:
+@pytest.mark.parametrize(("from_second", "with_reading", "looks"), [(30, 30, 34), (70, 15, 19)])
+def test_looks_that_find_the_same_for_long_are_taken_with_the_readings(
+    from_second: int, with_reading: int, looks: int
+) -> None:
     threads = FakeThreads()
     threads.sees_calls = True
     threads.has_other_waits = False
     fakes = quarter(threads)
     fakes.run(1)
-    for step in range(60 * 20):
-        if step == 30 * 20:
+    for step in range((from_second + 30) * 20):
+        if step == from_second * 20:
             threads.readings = threads.with_reading = 0
         fakes.clock.advance(0.05)
         if fakes.clock.now_ns % seconds(1) == 0:
             fakes.collector.tick()
         fakes.collector.look()
-    assert threads.with_reading == pytest.approx(30, abs=1)
-    assert threads.readings == pytest.approx(34, abs=1)
+    assert threads.with_reading == pytest.approx(with_reading, abs=1)
+    assert threads.readings == pytest.approx(looks, abs=1)
     made = present(fakes.record().time_breakdown)
     assert made.on_cpu_percent == pytest.approx(25, abs=1)
     assert made.network_percent == pytest.approx(50, abs=1)

@@ -560,12 +560,18 @@ def test_a_reading_in_which_nothing_ran_is_a_look_that_asks_no_thread(
     look = machine.reader.look_with_reading(seconds(3))
     assert look is not None
     assert look.is_still
-    assert (look.has_other_waits, look.open_ns) == (False, 0)
+    assert (look.has_other_waits, look.open_ns, look.readings) == (False, 0, 1)
+    machine.reader.leave_out_reading()
     machine.reader.follow([process(cpu=1.5)])
     look = machine.reader.look_with_reading(seconds(4))
     assert look is not None
     assert [seen.blocked and seen.blocked.wait for seen in look.seen] == [Wait("lock")]
-    assert look.has_other_waits
+    assert (look.has_other_waits, look.readings) == (True, 2)
+    machine.reader.leave_out_reading()
+    machine.reader.follow([process(cpu=1.5)])
+    look = machine.reader.look_with_reading(seconds(6))
+    assert look is not None
+    assert (look.is_still, look.readings) == (True, 2)
 
 
 def test_a_look_says_whether_it_found_other_waits_and_what_the_counters_leave_open(
