@@ -1,12 +1,17 @@
 """Measure what reading the batch's threads costs, relative to the process collector without it.
 
-    python -m benchmarks.why_threads [--seconds 80] [--watchers 4] [--json FILE]
+    python -m benchmarks.why_threads [--seconds 80] [--watchers 4] [--beside TREE] [--json FILE]
 
 Of each batch, several monitors' collectors read the same real processes at the same time, once a
 second as in a task, each in a process of its own and in its own thread: as many without the thread
 reader as with it, with SYS_PTRACE and without. Compared are the CPU times of the whole processes in
 the same blocks of time, with whatever else wakes them: a busy machine makes both dearer. No reading
 finds the caches warm that another one has just filled, so they are spread over the second.
+
+The CPU time of ``task-profiler run`` itself is measured around programs of its own, once all looks
+have found the same for a minute. ``--beside`` measures the same of another tree of this project,
+such as a worktree of an older commit, at the same time, and says the ratio: figures of different
+times are those of different loads.
 
 The processes run in a cgroup of their own, which represents the batch's container (this requires
 root; those that wait for a disk have one of version 1 that limits their reads, too), and everything
@@ -22,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -55,6 +61,8 @@ _CGROUP_ROOTS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 _BUSY_EVERY = 10
 _BUSY_CODE = "import time\nwhile True:\n    b = bytearray(1 << 20)\n    time.sleep(0.05)\n"
 _WARM_UP_SECONDS = 1.0
+_RUN_WARM_UP_SECONDS = 90
+_ROOT = Path(__file__).resolve().parent.parent
 _BLKIO_ROOT = Path("/sys/fs/cgroup/blkio")
 _READS_PER_SECOND = 300
 _DISK_FILE_BYTES = 16 << 20
@@ -65,6 +73,18 @@ def work():
         sum(range(2000))
         time.sleep(0.1)
 for _ in range(7):
+    threading.Thread(target=work).start()
+work()
+"""
+# Each of so many threads sleeps for so long, again and again, until the end.
+_SLEEPERS_CODE = """
+import sys, threading, time
+count, pause, seconds = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+end = time.monotonic() + seconds
+def work():
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+for _ in range(count - 1):
     threading.Thread(target=work).start()
 work()
 """
@@ -138,6 +158,16 @@ def run_disk_readers(count: int) -> Iterator[str]:
             group.rmdir()
 
 
+def sleepers(count: int, pause_seconds: float, seconds: float = 3600) -> list[str]:
+    """The command of a program with so many threads that only sleep."""
+    return [sys.executable, "-c", _SLEEPERS_CODE, str(count), str(pause_seconds), str(seconds)]
+
+
+_SLEEPERS = {
+    "16 threads asleep": (16, 3600.0),
+    "16 threads that wake each second": (16, 1.0),
+    "300 threads that wake each second": (300, 1.0),
+}
 _BATCHES: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "1 process": lambda: run_batch(1),
     "50 processes": lambda: run_batch(50),
@@ -145,16 +175,23 @@ _BATCHES: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "4 processes with 8 threads each": lambda: run_commands(
         [[sys.executable, "-c", _THREADS_CODE]] * 4
     ),
+    **{
+        scope: partial(run_commands, [sleepers(count, pause)])
+        for scope, (count, pause) in _SLEEPERS.items()
+    },
 }
 if (_BLKIO_ROOT / "cgroup.procs").exists():
     _BATCHES["4 processes with 8 threads each that wait for a disk"] = lambda: run_disk_readers(4)
 
 
 class WatcherKind(Struct, frozen=True):
-    """A collector with or without the thread reader, and how its process is started."""
+    """A collector with or without the thread reader, of which tree it is, and how its process is
+    started.
+    """
 
     reads_threads: bool
     prefix: tuple[str, ...] = ()
+    tree: Path = _ROOT
 
 
 _WITHOUT = WatcherKind(reads_threads=False)
@@ -234,7 +271,6 @@ def measure_watchers(
     """Let so many watchers of each kind watch the batch at the same time; returns the CPU seconds
     of each kind in each block.
     """
-    root = Path(__file__).resolve().parent.parent
     module = (sys.executable, "-m", "benchmarks.why_threads")
     started = [
         subprocess.Popen(
@@ -244,7 +280,7 @@ def measure_watchers(
                 *("--batch", docker_id, "--seconds", str(blocks * _BLOCK_SECONDS)),
                 *(() if kind.reads_threads else ("--without",)),
             ],
-            cwd=root,
+            cwd=kind.tree,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -281,9 +317,13 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
         if not any(text in scope for text in options.only):
             continue
         with run() as docker_id:
-            kinds = (_WITHOUT, *_LEVELS.values())
+            kinds = [_WITHOUT, *_LEVELS.values()]
+            if options.beside is not None:
+                kinds.append(msgspec.structs.replace(_LEVELS[2], tree=options.beside))
             without, *others = measure_watchers(docker_id, kinds, blocks, watchers)
-        for level, used in zip(_LEVELS, others, strict=True):
+        if options.beside is not None:
+            yield _ratio(f"the process collector, level 2, {scope}", sum(others[1]), sum(others[2]))
+        for level, used in zip(_LEVELS, others, strict=False):
             more_percent = [
                 100 * (ours / other - 1) for ours, other in zip(used, without, strict=True)
             ]
@@ -301,12 +341,67 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
             )
 
 
+def _ratio(what: str, own_seconds: float, other_seconds: float) -> Figure:
+    note = f"{own_seconds:.3f} for {other_seconds:.3f} s"
+    return Figure(
+        f"CPU of {what}: beside the other tree", own_seconds / other_seconds, "×", note=note
+    )
+
+
+def measure_runs(options: argparse.Namespace) -> Iterator[Figure]:
+    """The CPU time of ``run`` itself, without its start and its end."""
+    trees = [_ROOT, *([] if options.beside is None else [options.beside])]
+    for scope, (count, pause) in _SLEEPERS.items():
+        if not any(text in f"run {scope}" for text in options.only):
+            continue
+        program = sleepers(count, pause, _RUN_WARM_UP_SECONDS + options.seconds + 10)
+        used = [sum(each) for each in zip(*_seconds_of_runs(options, trees, program), strict=True)]
+        share = used[0] / options.seconds / options.watchers
+        yield Figure(f"CPU of run itself, {scope}", 100 * share, "% of a core", digits=3)
+        if options.beside is not None:
+            yield _ratio(f"run itself, {scope}", *used)
+
+
+def _seconds_of_runs(
+    options: argparse.Namespace, trees: Sequence[Path], program: Sequence[str]
+) -> list[list[float]]:
+    """The CPU seconds of ``run`` around the program, of each tree, several times at once."""
+    command = (sys.executable, "-m", "profiler", "run", "--no-history", "--output", os.devnull)
+    started = [
+        [
+            subprocess.Popen([*command, "--", *program], cwd=tree, stderr=subprocess.DEVNULL)
+            for tree in trees
+        ]
+        for _ in range(options.watchers)
+    ]
+    try:
+        time.sleep(_RUN_WARM_UP_SECONDS)
+        before = [[_cpu_seconds(process) for process in runs] for runs in started]
+        time.sleep(options.seconds)
+        return [
+            [_cpu_seconds(process) - began for process, began in zip(*each, strict=True)]
+            for each in zip(started, before, strict=True)
+        ]
+    finally:
+        for process in (each for runs in started for each in runs):
+            process.terminate()
+            process.wait()
+
+
+def _cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """The CPU time of a process so far, as clock_getcpuclockid(3) names its clock."""
+    return time.clock_gettime((~process.pid << 3) | 2)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--seconds", type=int, default=80, help="duration of each measurement")
     parser.add_argument("--watchers", type=int, default=4, help="collectors of each kind at once")
     parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of batches")
+    parser.add_argument(
+        "--beside", type=Path, help="another tree of this project, measured at the same time"
+    )
     parser.add_argument(
         "--batch", help="id of a running batch: watch it in this process, and print JSON"
     )
@@ -327,13 +422,13 @@ def main(arguments: Sequence[str]) -> None:
         command = (sys.executable, "-m", "benchmarks.why_threads", "--in-namespace", *arguments)
         raise SystemExit(subprocess.run((*_NAMESPACE, *command), check=False).returncode)
     title = "Cost of the time breakdown"
+    figures = tuple(measure_runs(options))
+    tables: tuple[str, ...] = ()
     if os.geteuid() == 0:
-        result = BenchmarkResult(title, figures=tuple(measure(options)))
+        figures = (*measure(options), *figures)
     else:
-        result = BenchmarkResult(
-            title=title, tables=("Not measured, because it creates a cgroup: run it as root.",)
-        )
-    result.print_and_save(options.json)
+        tables = ("No collector was measured, because that creates a cgroup: run it as root.",)
+    BenchmarkResult(title, figures=figures, tables=tables).print_and_save(options.json)
 
 
 if __name__ == "__main__":

@@ -184,8 +184,7 @@ class ThreadReader:
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
         self._peeks = PeekResults()
-        self._left_out = 0
-        self._at_ns = self._read_ended_ns = self._calm_looks = 0
+        self._at_ns = self._read_ended_ns = self._calm_looks = self._left_out = 0
         self._is_counting = self._has_other_waits = self.sees_calls = False
 
     def follow(self, processes: Collection[ProcessReading]) -> None:
