@@ -234,7 +234,8 @@ class _OpenStretchBucket(Struct):
 
 class BusyTime(Struct):
     """The sums over all stretches, in constant memory; those of open stretches once more of the
-    ones whose looks say whether a thread could run.
+    ones whose looks say whether a thread could run. ``looked_ns`` is the length of all stretches
+    whose looks found that, ``threads_ns`` the same times how many threads could.
     """
 
     length_ns: float = 0
@@ -250,6 +251,9 @@ class BusyTime(Struct):
     sure_threads_ns: float = 0
     sure_used_ns: float = 0
     sure_uncounted_ns: float = 0
+    sure_unread_ns: float = 0
+    looked_ns: float = 0
+    threads_ns: float = 0
     buckets: dict[int, _OpenStretchBucket] = field(default_factory=dict)
 
     def add_part_of_interval(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
@@ -258,6 +262,9 @@ class BusyTime(Struct):
         length_ns = stretch.length_ns
         span_ns = high_ns - low_ns
         self.length_ns += part * length_ns
+        if stretch.able_threads:
+            self.looked_ns += part * stretch.able_ns
+            self.threads_ns += part * stretch.able_ns * stretch.able_threads
         if _OPEN_DIVISOR * span_ns <= length_ns:
             busy_ns = low_ns + span_ns / 2
             self.closed_busy_ns += part * busy_ns
@@ -270,6 +277,8 @@ class BusyTime(Struct):
             self.sure_low_ns += part * low_ns
             self.sure_span_ns += part * span_ns
             self.sure_able_ns += part * stretch.able_time_by_look_ns
+            if not stretch.able_ns:
+                self.sure_unread_ns += part * stretch.unread_ns
             self.sure_looked_ns += part * stretch.able_ns
             self.sure_threads_ns += part * stretch.able_ns * max(stretch.able_threads or 0, 1)
             used_ns = stretch.run_ns + stretch.wait_ns
@@ -305,6 +314,9 @@ class BusyTime(Struct):
             unable = max(1 - able_ns / self.sure_length_ns, 0.0)
             more_ns = (1 - unable**times_as_many) * self.sure_length_ns
             able_ns = min(more_ns, able_ns * times_as_many)
+        if self.looked_ns:
+            # A thread that ends in a stretch is not found by the look at its end.
+            able_ns = max(able_ns, self.sure_unread_ns * self.looked_ns / self.threads_ns)
         return min(max((able_ns - self.sure_low_ns) / self.sure_span_ns, 0.0), 1.0)
 
     @property
@@ -338,6 +350,9 @@ class BusyTime(Struct):
         self.sure_threads_ns += other.sure_threads_ns
         self.sure_used_ns += other.sure_used_ns
         self.sure_uncounted_ns += other.sure_uncounted_ns
+        self.sure_unread_ns += other.sure_unread_ns
+        self.looked_ns += other.looked_ns
+        self.threads_ns += other.threads_ns
         for number, bucket in other.buckets.items():
             own = self.buckets.setdefault(number, _OpenStretchBucket())
             own.run_ns += bucket.run_ns

@@ -412,6 +412,8 @@ def _add_work_between_waits(
 ) -> None:
     """Add the work between two waits of a thread to both."""
     wait.had_come = before.came is not None and any(before.came)
+    if before.timed_out and _gives_up_answer(before, wait):
+        before.timed_out = False
     work_ns = _work_between(before, wait)
     wait.before_ns = work_ns + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
@@ -454,6 +456,17 @@ def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
     if before.before_ns < MIN_WORK_NS or wait.run_ns - before.run_ns >= _MAX_ASKING_AGAIN_NS:
         return False
     return _shows_same_wait(blocked, wait.blocked)
+
+
+def _gives_up_answer(before: ThreadWait, wait: ThreadWait) -> bool:
+    """Whether a thread does not wait any more for an answer that was owed: the timeout was that of
+    this wait, and no timer's beside it.
+    """
+    if before.blocked is None or wait.blocked is None or not before.blocked.awaits_answer:
+        return False
+    kept = {each.stream for each in wait.blocked.connections}
+    owed = [each for each in before.blocked.connections if each.owes or not each.received_bytes]
+    return not any(each.stream in kept for each in owed)
 
 
 def _does_wait_go_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool:

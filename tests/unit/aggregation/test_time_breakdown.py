@@ -94,6 +94,19 @@ class TestCouldAnythingRun:
         time.add_part_of_interval(stretch)
         assert time.busy_ns == pytest.approx(seconds(busy))
 
+    @pytest.mark.parametrize(("threads", "on_cpu"), [(1, 11.0), (2, 8.0)])
+    def test_threads_that_ended_before_the_look_ran_as_many_at_once_as_looks_found(
+        self, threads: int, on_cpu: float
+    ) -> None:
+        """Each task has a thread of its own, which no look finds at its end."""
+        time = BusyTime()
+        for _ in range(10):
+            works = Stretch(0, seconds(1), 2, run_ns=seconds(0.5), longest_ns=seconds(0.5))
+            works.able_ns, works.able_threads = seconds(1), threads
+            time.add_part_of_interval(works)
+            time.add_part_of_interval(Stretch(0, seconds(1), 2, unread_ns=seconds(0.6)))
+        assert time.on_cpu_ns == pytest.approx(seconds(on_cpu))
+
     def test_where_too_many_can_run_for_a_look_the_share_of_the_looks_decides(self) -> None:
         run = LookedRun(cpus=2)
         for number in range(20):

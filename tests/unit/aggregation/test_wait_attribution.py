@@ -435,6 +435,20 @@ class TestHandingOn:
         assert shares(unclear(polls, 9), wait(SLEEP, 1, process=3)) == {}
         assert shares(unclear(POLL, 9), asks) == {}
 
+    @pytest.mark.parametrize("gives_up", [True, False])
+    def test_a_timeout_after_which_an_owed_answer_is_given_up_is_a_wait_for_it(
+        self,
+        gives_up: bool,  # noqa: FBT001
+    ) -> None:
+        """Else the timer of another task ended the poll."""
+        owing = replace(POLL, connections=(replace(CONNECTION, owes=True, stream=b"7"),))
+        then = SLEEP if gives_up else replace(owing, may_be_idle=False)
+        run = LookedRun()
+        for number in range(20):
+            blocked = then if number % 2 else owing
+            run.look(Did(1, blocked, run=0.1, came=(False,), timed_out=True))
+        assert (run.parts["network"] > 40) == gives_up, run.parts
+
     def test_a_loop_to_which_an_answer_is_owed_waits_for_that(self) -> None:
         """Nobody knows whether its timer ended the poll."""
         unclear = partial(wait, over=4, after_ns=9 * NS_PER_MS, came=(True,), timed_out=None)
