@@ -129,10 +129,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the thread sleeps again and again until the following wait, and does hardly
         anything in between.
         """
-        if not (self.is_sleep and following.is_sleep):
-            return False
         slices = int(following.slices) - int(self.slices)
-        return slices > 1 and following.run_ns - self.run_ns < slices * _MAX_ASKING_NS
+        if slices <= 1 or following.run_ns - self.run_ns >= slices * _MAX_ASKING_NS:
+            return False
+        return self.is_sleep and following.is_sleep
 
     @property
     def is_woken(self) -> bool:
