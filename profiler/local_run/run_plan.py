@@ -45,8 +45,8 @@ class RunSurroundings:
         """Start to read what earlier successes of the family reached, if that is known."""
         return NoCall()
 
-    def on_started(self) -> None:
-        """The command runs: this is the time for imports that the end would wait for."""
+    def import_for_end(self) -> None:
+        """Import what the end needs: while the command runs, if it does so for a while."""
 
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
         """All processes of the command were read."""

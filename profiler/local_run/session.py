@@ -25,6 +25,9 @@ from profiler.readers.linux.host import read_busy_ns, read_host, with_processor
 
 # A command that ends sooner writes no file.
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
+# The user waits for imports neither at the start nor at the end. While they last, the end is not
+# seen, so a command that is shorter has ended before.
+_IMPORTS_AFTER_NS = NS_PER_SECOND // 200
 
 
 def run_to_end(prepared: PreparedRun, plan: RunPlan) -> RunResult:
@@ -86,6 +89,7 @@ class _Session:
             self._clock_jumps,
         )
         self._has_shown = False
+        self._has_imported = False
 
     def run_to_end(self) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report.
@@ -100,6 +104,8 @@ class _Session:
         if not failure:
             failure = _error_of_action(partial(self._read_ended, finished_ns))
         ending = self._supervisor.reap_all()
+        if not self._has_imported:
+            _error_of_action(self._import_for_end)  # the end imports it again, and says why not
         duration_ns = finished_ns - self._started.started_ns
         if not failure:
             try:
@@ -110,14 +116,21 @@ class _Session:
 
     def _sample_until_exit(self) -> None:
         with self._sampler.left_out():
-            self._around.on_started()
             for collector in self._plan.collectors.threads:
                 collector.start()
+        if self._supervisor.wait_until_exit(self._started.started_ns + _IMPORTS_AFTER_NS):
+            return
+        with self._sampler.left_out():
+            self._import_for_end()
         while not self._supervisor.wait_until_exit(self._sampler.next_ns()):
             now_ns = self._clock.monotonic_ns()
             self._read(now_ns)
             if now_ns >= self._first_write_ns:
                 self._around.keep_so_far(self._reports.so_far)
+
+    def _import_for_end(self) -> None:
+        self._around.import_for_end()
+        self._has_imported = True
 
     def _read(self, now_ns: int) -> None:
         """Take the look and the reading that are due, and pass the reading on."""

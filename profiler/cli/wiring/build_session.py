@@ -263,10 +263,8 @@ class _Surroundings(Struct, RunSurroundings):
             partial(highest_peak_of, self._options, self._clock), self._clock, _MAX_HISTORY_SECONDS
         )
 
-    def on_started(self) -> None:
-        """Import what the history needs while the command runs, not when the user waits for the
-        command's start or end.
-        """
+    def import_for_end(self) -> None:
+        """Import what the history needs."""
         if self._options.no_history:
             return
         from profiler.cli.stub_modules import define_plain_sqlite  # `run` has imported it

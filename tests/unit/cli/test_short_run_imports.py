@@ -3,6 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
+
+import pytest
 
 _IMPORTED_BEFORE_THE_START = "profiler.cli.wiring.run_and_report, profiler.cli.wiring.build_session"
 _NOT_FOR_A_RECORD = {
@@ -101,3 +104,33 @@ def test_what_a_run_asks_its_history_while_it_runs_imports_no_causes_of_ends() -
     loaded = _loaded("profiler.cli.local_family_history")
     assert "profiler.record.record_model" in loaded
     assert not loaded & {f"profiler.record.{name}" for name in ("hardware", "stop_causes", "xids")}
+
+
+@pytest.mark.parametrize(
+    ("after_ns", "command", "seen"), [(10**12, "true", "ended"), (0, "sleep 1", "running")]
+)
+def test_what_the_end_needs_is_imported_after_a_short_command_and_during_a_long_one(
+    tmp_path: Path, after_ns: int, command: str, seen: str
+) -> None:
+    """Else the imports would be a part of the duration of a command that ends meanwhile."""
+    code = f"""
+        import os
+        import sys
+        sys.path[:] = {sys.path!r}
+        os.environ["TASK_PROFILER_HISTORY"] = {str(tmp_path / "history")!r}
+        from profiler.cli.wiring.build_session import _Surroundings
+        from profiler.local_run import session
+        session._IMPORTS_AFTER_NS = {after_ns}
+        def look(_surroundings):
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                ended = True
+            print("ended" if ended else "running")
+        _Surroundings.import_for_end = look
+        from profiler.cli import run_without_click
+        run_without_click(["--quiet", "--", *{command.split()!r}])
+    """
+    words = (sys.executable, "-I", "-S", "-c", dedent(code))
+    finished = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert finished.stdout.split() == [seen]
