@@ -131,6 +131,7 @@ def _savings_drawing() -> Json:
         [_saving_rows()],
         _saving_marks(),
         signals=[
+            vega.name_width(),
             {"name": "second", "update": "width * 0.56"},
             {"name": "third", "update": "width * 0.73"},
             {"name": "column", "update": "width * 0.13"},
@@ -267,6 +268,7 @@ def _resizes_drawing() -> Json:
     return vega.frame(
         [_resized_families()],
         marks,
+        signals=[vega.name_width()],
         scales=[vega.row_scale("families")],
         axes=[vega.row_axis()],
     )

@@ -9,6 +9,7 @@ from kibana.vega_parts import signal
 from profiler.record.query_clauses import RAN_OUT_OF_MEMORY
 
 _FAMILIES: Final = 40
+_NAME_PX: Final = 300
 _MEMORY_PEAK: Final = "usage.memory.percent.max"
 _UNMEASURED: Final = colours.STOPPED
 _DARK_MARK: Final = "#343741"
@@ -178,14 +179,7 @@ _NIGHT_AXES: Final[list[Json]] = [
         "labelOverlap": True,
         "encode": {"labels": {"update": {"text": signal("timeFormat(datum.value, '%a %m-%d')")}}},
     },
-    {
-        "orient": "left",
-        "scale": "row",
-        "ticks": False,
-        "domain": False,
-        "labelLimit": 170,
-        "labelOverlap": True,
-    },
+    vega.row_axis(labelOverlap=True),
 ]
 
 
@@ -198,6 +192,7 @@ def _nights_drawing() -> Json:
             _night_cell(),
             *_night_marks(),
         ],
+        signals=[vega.name_width(_NAME_PX)],
         scales=_NIGHT_SCALES,
         legends=_NIGHT_LEGENDS,
         axes=_NIGHT_AXES,
@@ -320,7 +315,7 @@ def _durations_drawing() -> Json:
             _lane_marks(),
             vega.label("families", text, end),
         ],
-        signals=[{"name": "plot", "update": "max(60, width - 130)"}],
+        signals=[vega.name_width(), {"name": "plot", "update": "max(60, width - 130)"}],
         scales=[
             {
                 "name": "day",

@@ -8,16 +8,19 @@ from kibana.dashboard_model import TIME_FIELD, Drawing, Json
 from kibana.run_tiles import TILES_PX, tile_marks, tiles_text, verdict_colour
 from kibana.vega_parts import signal
 
-_RUN: Final = "aws.cloudwatch.log_stream"
+_CONTAINER: Final = "container.name"
 # With one checkpoint a minute, the last two days of a run.
 _MAX_CHECKPOINTS: Final = 3000
 _HAS_RUN: Final = "length(data('run'))"
+_HAS_CURVE: Final = "length(data('curve'))"
+_CHECKPOINT: Final[Json] = {"term": {"event.dataset": "task.checkpoint"}}
 _FIRST_RUN: Final = "data('run')[0]"
 _GAP_PX: Final = 26
 _CPU_COLOUR: Final = colours.USED
 _MEMORY_COLOUR: Final = "#54b399"
 _SHOWN_FIELDS: Final = [
     vega.START,
+    "event.dataset",
     "event.end",
     "task.id",
     "task.family",
@@ -48,10 +51,10 @@ _SHOWN_FIELDS: Final = [
 
 
 def _newest_run_search() -> Json:
-    """The container with the newest start of the newest task: its report with its series, and its
-    checkpoints.
+    """The container with the newest start of the newest task: the document of its run with its
+    series, and its checkpoints.
 
-    A log stream is of one container of one task.
+    Only a report has series. Without one, ECS's event or that of the Batch job wrote the document.
     """
     newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}]}
     report = {**newest, "_source": [*_SHOWN_FIELDS, "series"]}
@@ -64,15 +67,15 @@ def _newest_run_search() -> Json:
         },
     }
     runs = {
-        "terms": {"field": _RUN, "missing": "", "size": 1, "order": {"newest": "desc"}},
+        "terms": {"field": _CONTAINER, "missing": "", "size": 1, "order": {"newest": "desc"}},
         "aggs": {
             "newest": {"max": {"field": vega.START}},
             "report": {
-                "filter": {"term": {"event.dataset": "task.report"}},
+                "filter": {"bool": {"must_not": [_CHECKPOINT]}},
                 "aggs": {"newest": {"top_hits": report}},
             },
             "checkpoint": {
-                "filter": {"term": {"event.dataset": "task.checkpoint"}},
+                "filter": _CHECKPOINT,
                 "aggs": {"newest": {"top_hits": checkpoint}, "at": times},
             },
         },
@@ -101,20 +104,28 @@ def _run_of_documents() -> Json:
                     "final": "datum.run.buckets[0].report.newest.hits.hits",
                     "checkpoint": "datum.run.buckets[0].checkpoint",
                     "last": "datum.checkpoint.newest.hits.hits",
-                    "doc": "length(datum.final) ? datum.final[0]._source : datum.last[0]._source",
+                    "newest": "length(datum.last) ? datum.last[0]._source : {}",
+                    "doc": "length(datum.final) ? datum.final[0]._source : datum.newest",
                     "isRunning": "!length(datum.final)",
                 }
             ),
-            vega.filter_transform("isValid(datum.doc.event) && isValid(datum.doc.event.start)"),
+            vega.filter_transform("isValid(datum.doc.event)"),
             *vega.formula_transforms(
                 {
-                    "start": "+toDate(datum.doc.event.start)",
+                    # Of a task that did not start, and of an attempt that Batch alone knows, none.
+                    "start": vega.known_text(
+                        "datum.doc.event.start", "+toDate(datum.doc.event.start)", "null"
+                    ),
                     "usage": "datum.doc.usage || {}",
                     "cpu": "datum.usage.cpu || {}",
                     "memory": "datum.usage.memory || {}",
                     "gpu": "datum.usage.gpu || {}",
-                    "vcpu": "datum.cpu.size",
-                    "size_mb": "datum.memory.size_mb",
+                    # The document of an event has no sizes, but those of its task.
+                    "until": "datum.newest.usage || {}",
+                    "vcpu": _first_known("datum.cpu.size", "(datum.until.cpu || {}).size"),
+                    "size_mb": _first_known(
+                        "datum.memory.size_mb", "(datum.until.memory || {}).size_mb"
+                    ),
                     "killed": _IS_KILLED,
                     "verdict": (
                         "datum.killed ? 'killed: out of memory'"
@@ -134,6 +145,11 @@ def _run_of_documents() -> Json:
             ),
         ],
     )
+
+
+def _first_known(value: str, other: str) -> str:
+    """The first of two values that is known, as an expression."""
+    return vega.known_text(value, value, other)
 
 
 def _steps_of_series() -> Json:
@@ -196,13 +212,14 @@ def _data_sources() -> list[Json]:
     kill = vega.derived_data(
         "kill",
         "run",
-        vega.filter_transform("datum.killed"),
+        vega.filter_transform("datum.killed && isValid(datum.start)"),
         vega.formula_transform("ms", ended),
         _ELAPSED,
     )
     curve = vega.derived_data(
         "curve",
         ["steps", "intervals"],
+        vega.filter_transform("isValid(datum.start)"),
         vega.formula_transform("ms", "datum.at - datum.start"),
         _ELAPSED,
         vega.formula_transform(
@@ -235,7 +252,7 @@ def _kill_marks(text: str) -> list[Json]:
         "y": {"value": 0},
         "y2": signal("chart"),
         "stroke": {"value": colours.KILL},
-        "strokeWidth": {"value": 2},
+        "strokeWidth": signal(f"{_HAS_CURVE} ? 2 : 0"),
     }
     killed_name = {
         "x": vega.scaled_value("time", "elapsed", offset=-6),
@@ -246,7 +263,7 @@ def _kill_marks(text: str) -> list[Json]:
     }
     return [
         vega.mark("rule", "kill", killed, interactive=False),
-        vega.label("kill", f"'{text}'", killed_name),
+        vega.label("kill", f"{_HAS_CURVE} ? '{text}' : ''", killed_name),
     ]
 
 
@@ -254,6 +271,7 @@ def _chart_marks(name: str, field: str, limit: str, colour: str) -> list[Json]:
     """The curve, the limit, the kill, the gaps and the checkpoints."""
     place = {"x": vega.scaled_value("time", "elapsed"), "y": vega.scaled_value(name, field)}
     is_known = signal(f"isValid(datum.{field})")
+    has_limit = f"{_HAS_CURVE} && isValid(datum.{limit})"
     area = {
         **place,
         "y2": {"scale": name, "value": 0},
@@ -278,7 +296,7 @@ def _chart_marks(name: str, field: str, limit: str, colour: str) -> list[Json]:
         "x2": signal("width"),
         "y": vega.scaled_value(name, limit),
         "stroke": {"value": colours.SIZE},
-        "strokeWidth": signal(f"isValid(datum.{limit}) ? 1.5 : 0"),
+        "strokeWidth": signal(f"{has_limit} ? 1.5 : 0"),
         "strokeDash": {"value": [5, 4]},
     }
     limit_name = {
@@ -300,7 +318,7 @@ def _chart_marks(name: str, field: str, limit: str, colour: str) -> list[Json]:
         vega.mark("line", "curve", line, interactive=False),
         vega.mark("symbol", "curve", dot, interactive=False),
         vega.mark("rule", "run", at_limit, interactive=False),
-        vega.label("run", f"isValid(datum.{limit}) ? 'limit' : ''", limit_name, size=10),
+        vega.label("run", f"{has_limit} ? 'limit' : ''", limit_name, size=10),
         *_kill_marks("✕ killed" if name == "cpu" else ""),
         _pointer_areas(),
     ]
@@ -330,13 +348,13 @@ def _curve_chart(name: str, field: str, limit: str, colour: str, *, top: str, un
             {
                 "orient": "left",
                 "scale": name,
-                "title": signal(f"{_HAS_RUN} ? {unit} : ''"),
+                "title": signal(f"{_HAS_CURVE} ? {unit} : ''"),
                 "format": ",.2~f",
                 "tickCount": 4,
                 "grid": True,
                 "minExtent": 52,
                 "maxExtent": 52,
-                "encode": _SHOWN_WITH_A_RUN,
+                "encode": _SHOWN_WITH_A_CURVE,
             },
             _time_axis(has_labels=name == "memory"),
         ],
@@ -345,16 +363,16 @@ def _curve_chart(name: str, field: str, limit: str, colour: str, *, top: str, un
     return group
 
 
-def _shown_with_a_run(opacity: float) -> Json:
-    return {"update": {"opacity": signal(f"{_HAS_RUN} ? {opacity:g} : 0")}}
+def _shown_with_a_curve(opacity: float) -> Json:
+    return {"update": {"opacity": signal(f"{_HAS_CURVE} ? {opacity:g} : 0")}}
 
 
-_SHOWN_WITH_A_RUN: Final[Json] = {
+_SHOWN_WITH_A_CURVE: Final[Json] = {
     # Vega gives labels that do not overlap their opacity back.
-    "labels": {"update": {"text": signal(f"{_HAS_RUN} ? datum.label : ''")}},
-    "domain": _shown_with_a_run(1),
-    "ticks": _shown_with_a_run(1),
-    "grid": _shown_with_a_run(vega.GRID_OPACITY),
+    "labels": {"update": {"text": signal(f"{_HAS_CURVE} ? datum.label : ''")}},
+    "domain": _shown_with_a_curve(1),
+    "ticks": _shown_with_a_curve(1),
+    "grid": _shown_with_a_curve(vega.GRID_OPACITY),
 }
 
 
@@ -367,12 +385,12 @@ def _time_axis(*, has_labels: bool) -> Json:
         "ticks": has_labels,
         "labels": has_labels,
         "labelOverlap": True,
-        "encode": _SHOWN_WITH_A_RUN,
+        "encode": _SHOWN_WITH_A_CURVE,
     }
     if has_labels:
         unit = f"{_FIRST_RUN}.time_unit"
         words = f"({unit} == 3600000 ? 'Hours' : {unit} == 60000 ? 'Minutes' : 'Seconds')"
-        axis["title"] = signal(f"{_HAS_RUN} ? {words} + ' since the start' : ''")
+        axis["title"] = signal(f"{_HAS_CURVE} ? {words} + ' since the start' : ''")
     return axis
 
 
@@ -404,8 +422,8 @@ def _drawing_spec() -> Json:
     empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
     memory_unit = f"({_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB')"
     no_curve = (
-        "!length(data('run')) ? 'No run in this time range'"
-        " : length(data('curve')) ? '' : 'No curve: the run has no measurement'"
+        f"!{_HAS_RUN} ? 'No run in this time range'"
+        f" : {_HAS_CURVE} ? '' : 'No curve: the run has no measurement'"
     )
     return vega.frame(
         _data_sources(),

@@ -38,7 +38,10 @@ def _device_chart(
     """A line for each family over the elapsed time: a clock's axis would join runs of different
     days.
     """
-    description = f"{description} by the time since the start. All runs of a family are combined."
+    description = (
+        f"{description} by the time since the start. All runs of a family are combined. A run that "
+        "ended before its first checkpoint is not in it."
+    )
     if condition:
         description = f"{description} {_NOT_OF_OTHERS}"
     return parts.line(

@@ -31,8 +31,8 @@ def tiles_text() -> str:
         ("Family", "datum.doc.task.family || '-'", "datum.doc.task.id"),
         (
             "Start",
-            "utcFormat(datum.start, '%m-%d %H:%M')",
-            "utcFormat(datum.start, '%Y') + ' UTC'",
+            vega.known_text("datum.start", "utcFormat(datum.start, '%m-%d %H:%M')", "'-'"),
+            vega.known_text("datum.start", "utcFormat(datum.start, '%Y') + ' UTC'", "''"),
         ),
         (
             "Duration",

@@ -16,6 +16,11 @@ LABEL: Final = "guide-label"
 STRONG_LABEL: Final = "guide-title"
 ROW_HEIGHT: Final = 34
 """The height of a row of a family in pixels, where there is room for it."""
+_NAME_PX: Final = 200
+_PHONE_PX: Final = 800
+_NAME_PX_ON_A_PHONE: Final = 170
+_CHARACTER_PX: Final = 6.8
+"""The width of a capital letter in the name of a row."""
 GRID_OPACITY: Final = 0.25
 _INVISIBLE: Final = 0
 _CONFIG: Final[Json] = {
@@ -210,9 +215,26 @@ def row_scale(rows: str, **order: object) -> Json:
     }
 
 
-def row_axis() -> Json:
-    """The names of the families, left of their rows."""
-    return {"orient": "left", "scale": "row", "ticks": False, "domain": False, "labelLimit": 170}
+def name_width(pixels: int = _NAME_PX) -> Json:
+    """The signal with the most room of a family's name, which has less on a phone."""
+    is_phone = f"windowSize()[0] < {_PHONE_PX}"
+    return {"name": "names", "init": f"{is_phone} ? {_NAME_PX_ON_A_PHONE} : {pixels}"}
+
+
+def row_axis(**more: object) -> Json:
+    """The names of the families, left of their rows; of a long one, its beginning and its end:
+    names of workflows often differ at the end alone.
+    """
+    name = f"truncate(datum.value, floor(names / {_CHARACTER_PX}), 'center')"
+    labels = {"text": signal(name), "limit": signal("names")}
+    return {
+        "orient": "left",
+        "scale": "row",
+        "ticks": False,
+        "domain": False,
+        "encode": {"labels": {"update": labels}},
+        **more,
+    }
 
 
 def mark(kind: str, data: str | None, encoding: Mapping[str, Json], **more: object) -> Json:

@@ -30,8 +30,10 @@ from kibana.dashboard_model import (
     time_id,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.job_changed import attempt_documents, job_document
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.record import units
+from profiler.record.batch_job_model import parse_job
 from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import (
     UNKNOWN_COST,
@@ -42,7 +44,9 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
+from tests import batch_jobs
 from tests.documentation import ROOT
+from tests.fake_batch import FakeBatch
 from tests.fake_slack import FakeSlack
 from tests.formats import DOLLARS, DOLLARS_A_MONTH, DURATIONS, MEMORY, PERCENTS
 from tests.search.forwarding import (
@@ -58,6 +62,7 @@ from tests.search.forwarding import (
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.task_events import event as task_event
+from tests.values import present
 from tests.vega_views import VERSIONS, evaluate, search_bodies
 from tools.panel_searches import MATCHING, search_body
 from tools.search_server import SearchServer
@@ -783,6 +788,128 @@ def test_of_runs_that_began_together_all_drawings_show_the_same(filled: SearchSe
         (container,) = drawn(filled, "run-details")["data"]["containers"]
     assert run["doc"]["task"]["id"] == "x-first"
     assert run["memory"]["used_mb"]["max"] == container["memory"]["used_mb"]["max"] == 111
+
+
+@contextlib.contextmanager
+def put_documents(server: SearchServer, *documents: Json) -> Iterator[None]:
+    """These documents of a task in the indices of their kind."""
+    addresses = []
+    for number, document in enumerate(documents):
+        is_checkpoint = document["event"]["dataset"] == "task.checkpoint"
+        index = f"task-{'checkpoints' if is_checkpoint else 'reports'}-2026.03"
+        name = f"{document['task']['id']}-{number}"
+        addresses.append(f"{server.url}/{index}/_doc/{name}?refresh=true")
+        requests.put(addresses[-1], json=document, timeout=LIMIT_SECONDS).raise_for_status()
+    yield
+    for address in addresses:
+        requests.delete(address, timeout=LIMIT_SECONDS).raise_for_status()
+
+
+def unstarted_job() -> Json:
+    """The document of a job that somebody cancelled before it ran."""
+    with FakeBatch() as batch:
+        batch.add_queue("nightly", "spot")
+        batch.define("orders")
+        job = batch.submit("orders", "nightly", "orders")
+    batch_jobs.end_without_attempt(
+        job, 1_772_361_000_000, "Cancelled by the operator", isCancelled=True
+    )
+    document = job_document(present(parse_job(job)), ForwarderSettings())
+    return dict(present(document).initial_fields)
+
+
+def attempt_of_unknown_task() -> Json:
+    """The document of a failed attempt of whose task no event and no report has come."""
+    with FakeBatch() as batch:
+        batch.add_queue("nightly", "spot")
+        batch.define("orders")
+        job = batch.submit("orders", "nightly", "orders", retryStrategy={"attempts": 2})
+    for _ in range(2):
+        batch_jobs.begin(job, 1_772_360_000_000)
+        batch_jobs.end(job, 1_772_361_000_000, 3)
+    first, _ = attempt_documents(present(parse_job(job)), ForwarderSettings())
+    return dict(first.initial_fields)
+
+
+def unstarted_task() -> Json:
+    """The document of a task whose image could not be pulled."""
+    return {
+        "@timestamp": "2026-03-01T11:30:00.000Z",
+        "event": {"dataset": "task.report", "end": "2026-03-01T11:30:00.000Z"},
+        "container": {"name": "batch"},
+        "task": {
+            "id": "unpulled",
+            "family": "nightly",
+            "status": "failure",
+            "outcome": "image",
+            "event_outcome": "image",
+            "stopped_reason": "CannotPullContainerError: not found",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("made", "result", "facts"),
+    [
+        (unstarted_job, "stopped", "Cause: Stopped on request  ·  Cancelled by the operator"),
+        (attempt_of_unknown_task, "failure", "Exit code 3"),
+        (
+            unstarted_task,
+            "failure",
+            "Cause: Image could not be pulled  ·  CannotPullContainerError: not found",
+        ),
+    ],
+)
+def test_a_run_of_which_an_event_alone_tells_has_its_result_and_no_axes(
+    filled: SearchServer, made: Callable[[], Json], result: str, facts: str
+) -> None:
+    document = made()
+    with put_documents(filled, document):
+        texts = drawn(filled, "run-curves", document["task"]["id"])["texts"]
+    assert {result, facts, document["task"]["family"]} <= {*texts}
+    assert "No curve: the run has no measurement" in texts
+    assert not {"vCPU", "MB", "0"} & {*texts}
+    assert not [text for text in texts if "NaN" in text or "undefined" in text]
+
+
+def test_a_task_whose_report_is_missing_ended_and_has_the_curve_of_its_checkpoints(
+    filled: SearchServer,
+) -> None:
+    """ECS's event does not know the log stream of the checkpoints, and says another start."""
+    hits = search(filled, "task-checkpoints-*", query={"term": {"task.id": "a"}})["hits"]["hits"]
+    checkpoints = [json.loads(json.dumps(hit["_source"])) for hit in hits]
+    for checkpoint in checkpoints:
+        checkpoint["task"] |= {"id": "silent"}
+    ended = unstarted_task()
+    ended["event"]["start"] = "2026-03-01T09:59:59.000Z"
+    ended["task"] |= {"id": "silent", "outcome": "failure", "event_outcome": "failure"}
+    with put_documents(filled, ended, *checkpoints):
+        view = drawn(filled, "run-curves", "silent")
+    assert view["data"]["run"][0]["verdict"] == "failure"
+    assert "so far" not in view["texts"]
+    batch = [point for point in view["data"]["curve"] if point["used_vcpu"] is not None]
+    assert [point["used_vcpu"] for point in batch] == [close(0.4), close(0.8)]
+    assert [point["used_mb"] for point in batch] == [256, 512]
+    assert "of 2 vCPU" in view["texts"]
+
+
+def test_names_of_workflows_that_differ_at_one_place_are_told_apart() -> None:
+    """A name that is cut at its end alone was that of its neighbour."""
+    names = [
+        "RNASEQ:QUANTIFY_SALMON:SALMON_TX2GENE",
+        "RNASEQ:QUANTIFY_STAR_SALMON:SALMON_TX2GENE",
+        "METHYLSEQ:BISMARK:BISMARK_DEDUPLICATE",
+        "METHYLSEQ:BISMARK:BISMARK_ALIGN",
+        *(f"{'SEQ.ALIGN_AND_INDEX.' * 4}_{end}" for end in ("FIRST", "SECOND")),
+    ]
+    counts = {"killed": {"doc_count": 0}, "failed": {"doc_count": 0}}
+    hour = {"key": START.timestamp() * 1000, "doc_count": 1, "peak": {"value": 50}, **counts}
+    families = [{"key": name, "hour": {"buckets": [hour]}} for name in names]
+    answers = {"cells": {"aggregations": {"family": {"buckets": families}}}}
+    for version in VERSIONS:
+        texts = evaluate(DRAWING["families-by-night"], answers, version)["texts"]
+        shown = [text for text in texts if text.startswith(("RNASEQ", "METHYLSEQ", "SEQ"))]
+        assert len({*shown}) == len(shown) == len(names)
 
 
 def test_a_drawing_without_runs_says_so(filled: SearchServer) -> None:
