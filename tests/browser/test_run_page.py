@@ -280,6 +280,14 @@ def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None
         assert [text for text in expected if text not in text_of(tab)] == []
 
 
+def test_a_run_without_a_sample_is_not_promised_one_on_another_page(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
+    text = text_of(opened(ecs_dashboard, "#run=unmeasured-one-1"))
+    assert "CPU and memory were not measured." in text
+    assert "A page for one run has room" not in text
+
+
 def test_a_run_fits_a_phone_without_broken_words(opened: Opener, tmp_path: Path) -> None:
     page = page_of(tmp_path, *shown_runs.night(), options=("--run", KILLED.task_id))
     tab = opened(page, width=390, theme="dark")

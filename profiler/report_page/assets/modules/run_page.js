@@ -179,7 +179,7 @@ export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {
     ...timeLane(run),
     ...(chart
       ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)]
-      : [emptyNote(withRoom(run.unmeasured ?? NO_SERIES))]),
+      : [emptyNote(run.unmeasured ?? withRoom(NO_SERIES))]),
     ...activityNote(run),
     // Next to the flame graph, which shows a moment on a click.
     ...(flame ? momentsOf(run, chart, flame) : []),
