@@ -910,6 +910,8 @@ def test_names_of_workflows_that_differ_at_one_place_are_told_apart() -> None:
         texts = evaluate(DRAWING["families-by-night"], answers, version)["texts"]
         shown = [text for text in texts if text.startswith(("RNASEQ", "METHYLSEQ", "SEQ"))]
         assert len({*shown}) == len(shown) == len(names)
+        # What is longer than the room of a name is cut at its end.
+        assert max(map(len, shown)) * 6.8 <= 300
 
 
 def test_a_drawing_without_runs_says_so(filled: SearchServer) -> None:
