@@ -14,10 +14,10 @@ _FIRST_ROW_PX: Final = 28
 _ROW_PX: Final = 18
 _IMAGE_PX: Final = 15
 _CONTAINER_PX: Final = 38
-# The columns of the three parts, as shares of the width.
-_TIME_BARS: Final = "width * 0.06"
-_SIZES_START: Final = "width * 0.34"
-_SIZE_BARS: Final = "width * 0.39"
+# The columns of the three parts, as shares of the width. A phone has room for two of them.
+_TIME_BARS: Final = "(narrow ? 62 : width * 0.06)"
+_SIZES_START: Final = "(narrow ? width * 0.52 : width * 0.34)"
+_SIZE_BARS: Final = "(narrow ? width * 0.52 + 54 : width * 0.39)"
 _CONTAINERS_START: Final = "width * 0.57"
 _SHOWN_FIELDS: Final = [
     "container.image.name",
@@ -111,9 +111,11 @@ def _data_sources() -> list[Json]:
     return [containers, time_parts, slowdowns]
 
 
-def _heading(text: str, x: str, *, align: str = "left") -> Json:
+def _heading(text: str, x: str, *, align: str = "left", narrow: str | None = None) -> Json:
+    """The title of a part. ``narrow``: on a phone; None: the same."""
     place = {"x": signal(x), "y": {"value": 6}, "align": {"value": align}}
-    shown = f"length(data('containers')) ? '{text}' : ''"
+    title = f"'{text}'" if narrow is None else f"(narrow ? '{narrow}' : '{text}')"
+    shown = f"length(data('containers')) ? {title} : ''"
     return vega.label(None, shown, place, style=vega.STRONG_LABEL)
 
 
@@ -134,6 +136,11 @@ def _bars(data: str, name: str, value: str, *, start: str, bars: str, unit: str)
         vega.mark("rect", data, bar, interactive=False),
         vega.label(data, value + unit, {"x": signal(f"{end} + 6"), "y": y}),
     ]
+
+
+def _wide(text: str) -> str:
+    """A text for which a phone has no room."""
+    return f"(narrow ? '' : {text})"
 
 
 def _container_marks() -> list[Json]:
@@ -164,16 +171,21 @@ def _container_marks() -> list[Json]:
         ),
     )
     marks = [
-        _heading("Container", _CONTAINERS_START),
+        _heading("Container", _CONTAINERS_START, narrow=""),
+        vega.label(
+            None,
+            "narrow && length(data('containers')) ? 'A wider screen shows the containers' : ''",
+            {"x": {"value": 0}, "y": signal("height - 6")},
+        ),
         vega.label(
             "containers",
-            "datum.name",
+            _wide("datum.name"),
             {"x": signal(_CONTAINERS_START), "y": y, "limit": signal("width * 0.08")},
             style=vega.STRONG_LABEL,
         ),
         vega.label(
             "containers",
-            "datum.image",
+            _wide("datum.image"),
             {
                 "x": signal(_CONTAINERS_START),
                 "y": {**y, "offset": _IMAGE_PX},
@@ -185,14 +197,16 @@ def _container_marks() -> list[Json]:
     for title, share, value, text in columns:
         x = f"width * {share}"
         place = {"x": signal(x), "y": y, "align": {"value": "right"}}
-        marks.append(_heading(title, x, align="right"))
-        marks.append(vega.label("containers", vega.known_text(value, text, "'-'"), place))
+        marks.append(_heading(title, x, align="right", narrow=""))
+        shown = _wide(vega.known_text(value, text, "'-'"))
+        marks.append(vega.label("containers", shown, place))
     return marks
 
 
 def _drawing_spec() -> Json:
     unmeasured = (
-        "length(data('containers')) && !length(data('{0}')) ? 'Not measured in this run' : ''"
+        "length(data('containers')) && !length(data('{0}'))"
+        " ? 'Not measured' + (narrow ? '' : ' in this run') : ''"
     )
     marks = [
         vega.empty_message("containers", "No run in this time range"),
@@ -205,7 +219,9 @@ def _drawing_spec() -> Json:
             bars=_TIME_BARS,
             unit=" + ' %'",
         ),
-        _heading("Duration at another size, at most", _SIZES_START),
+        _heading(
+            "Duration at another size, at most", _SIZES_START, narrow="At another size, at most"
+        ),
         *_bars(
             "slowdowns",
             "datum.row.vcpu + ' vCPU'",
@@ -222,6 +238,7 @@ def _drawing_spec() -> Json:
     return vega.frame(
         _data_sources(),
         marks,
+        signals=[vega.NARROW],
         scales=[
             {
                 "name": "time_parts",

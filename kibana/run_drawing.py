@@ -417,7 +417,7 @@ def _pointer_areas() -> Json:
 
 
 def _drawing_spec() -> Json:
-    first = f"{TILES_PX + 8}"
+    first = f"{TILES_PX} + 8"
     second = f"{first} + chart + {_GAP_PX}"
     empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
     memory_unit = f"({_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB')"
@@ -434,7 +434,8 @@ def _drawing_spec() -> Json:
             vega.label(None, no_curve, empty, size=14),
         ],
         signals=[
-            {"name": "chart", "update": f"max(40, (height - {TILES_PX + 8 + _GAP_PX}) / 2)"},
+            vega.NARROW,
+            {"name": "chart", "update": f"max(40, (height - {TILES_PX} - {8 + _GAP_PX}) / 2)"},
         ],
         scales=[
             {

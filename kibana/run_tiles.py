@@ -9,13 +9,21 @@ from kibana.dashboard_model import Json
 from kibana.vega_parts import signal
 from profiler.record.stop_causes import CAUSE_TITLES
 
-TILES_PX: Final = 74
-_FACTS_PX: Final = 60
+_NARROW_TILE_PX: Final = 50
+TILES_PX: Final = f"(narrow ? {4 * _NARROW_TILE_PX + 18} : 74)"
+"""The height of the tiles and the facts, as an expression: on a phone, two tiles are in a row."""
+_FACTS_PX: Final = f"(narrow ? {4 * _NARROW_TILE_PX + 4} : 60)"
 _SEPARATOR: Final = "  ·  "
 _GPU: Final = "'GPU' + (datum.gpu.scope == 'instance' ? ' of the instance' : '')"
 # Causes that the result and the exit code say.
 _SAID_BY_RESULT: Final = ["success", "failure", "running", "unknown"]
 _MEMORY_PEAK: Final = "usage.memory.used_mb.max"
+_PEAK_MB: Final = "datum.memory.used_mb && datum.memory.used_mb.max"
+
+
+def _peak_text() -> str:
+    """The text of the memory peak, as an expression."""
+    return f"{vega.least_mark(_MEMORY_PEAK)} + {vega.memory_text('datum.memory.used_mb.max')}"
 
 
 def tiles_text() -> str:
@@ -56,7 +64,7 @@ def tiles_text() -> str:
                 "datum.memory.percent && datum.memory.percent.max",
                 f"{vega.least_mark(_MEMORY_PEAK)} + "
                 + vega.percent_text("datum.memory.percent.max"),
-                "'-'",
+                vega.known_text(_PEAK_MB, _peak_text(), "'-'"),
             ),
             vega.known_text("datum.size_mb", "'of ' + " + vega.memory_text("datum.size_mb"), "''"),
         ),
@@ -98,37 +106,30 @@ def verdict_colour() -> str:
 
 def tile_marks() -> list[Json]:
     """The marks of the tiles, and of the facts below them."""
-    x = signal(f"width * {list(_TILE_STARTS)}[datum.number - 1]")
-    room = "width * 0.10"
-    value = {
-        "x": x,
-        "y": {"value": 22},
-        "limit": signal(f"datum.tile.title == 'Family' ? width * 0.19 : {room} * 1.5"),
-    }
-    below = {"x": x, "y": {"value": 40}, "limit": signal("width * 0.2")}
-    facts = {"x": {"value": 8}, "y": {"value": _FACTS_PX}, "limit": signal("width - 8")}
+    place = "(datum.number - 1)"
+    start = f"(narrow ? {place} % 2 * width / 2 : width * {list(_TILE_STARTS)}[{place}])"
+    top = f"(narrow ? floor({place} / 2) * {_NARROW_TILE_PX} : 0)"
+    room = "(datum.tile.title == 'Family' ? width * 0.19 : width * 0.15)"
+    half = "width / 2 - 12"
+
+    def line(pixels: int) -> Json:
+        return {"x": signal(f"{start} + 8"), "y": signal(f"{top} + {pixels}")}
+
+    value = {**line(22), "limit": signal(f"narrow ? {half} : {room}")}
+    below = {**line(40), "limit": signal(f"narrow ? {half} : width * 0.2")}
+    facts = {"x": {"value": 8}, "y": signal(_FACTS_PX), "limit": signal("width - 8")}
     dot = {
         "x": {"value": 0},
         "y": {"value": -4},
         "width": {"value": 4},
-        "height": {"value": TILES_PX - 2},
+        "height": signal(f"narrow ? {_NARROW_TILE_PX} : {TILES_PX} - 2"),
         "fill": signal("datum.colour"),
         "opacity": signal("datum.tile.title == 'Result' ? 1 : 0"),
     }
     return [
-        vega.label(
-            "tiles", "datum.tile.title", {"x": signal(f"{x['signal']} + 8"), "y": {"value": 4}}
-        ),
-        vega.label(
-            "tiles",
-            "datum.tile.value",
-            {**value, "x": signal(f"{x['signal']} + 8")},
-            style=vega.STRONG_LABEL,
-            size=16,
-        ),
-        vega.label(
-            "tiles", "datum.tile.below", {**below, "x": signal(f"{x['signal']} + 8")}, size=10
-        ),
+        vega.label("tiles", "datum.tile.title", line(4)),
+        vega.label("tiles", "datum.tile.value", value, style=vega.STRONG_LABEL, size=16),
+        vega.label("tiles", "datum.tile.below", below, size=10),
         vega.mark("rect", "tiles", dot, interactive=False),
         vega.label("run", _facts_text(), facts),
     ]
@@ -150,10 +151,7 @@ def _facts_text() -> str:
         f"{task}.exit_code": f"'Exit code ' + {task}.exit_code",
         "datum.cpu.percent && datum.cpu.percent.max": "'CPU peak ' + "
         + vega.percent_text("datum.cpu.percent.max"),
-        "datum.memory.used_mb && datum.memory.used_mb.max": (
-            f"'Memory peak ' + {vega.least_mark(_MEMORY_PEAK)} + "
-            + vega.memory_text("datum.memory.used_mb.max")
-        ),
+        _PEAK_MB: f"'Memory peak ' + {_peak_text()}",
         "datum.gpu.percent && datum.gpu.percent.avg": (
             f"{_GPU} + ' mean ' + {vega.mark_of_use('usage.gpu.percent.avg')} + "
             + vega.percent_text("datum.gpu.percent.avg")

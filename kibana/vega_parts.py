@@ -21,6 +21,8 @@ _PHONE_PX: Final = 800
 _NAME_PX_ON_A_PHONE: Final = 170
 _CHARACTER_PX: Final = 6.8
 """The width of a capital letter in the name of a row."""
+NARROW: Final[Json] = {"name": "narrow", "update": "width < 900"}
+"""The signal of a drawing that a phone shows, whose parts beside each other would overlap."""
 GRID_OPACITY: Final = 0.25
 _INVISIBLE: Final = 0
 _CONFIG: Final[Json] = {

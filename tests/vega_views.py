@@ -36,20 +36,31 @@ async function evaluated(vega, spec) {
   const view = new vega.View(vega.parse(spec), {
     renderer: 'none', logger: logging(warnings), tooltip: () => {},
   });
-  await view.width(1000).height(500).runAsync();
+  await view.width(spec.usermeta.width).height(500).runAsync();
   await view.resize().runAsync();  // the axes need a part of the size
   const texts = [];
-  (function walk(item) {
+  const boxes = [];
+  function place(item, x, y) {
+    const drawn = 0.56 * item.fontSize * String(item.text).length;  // its estimate is half as long again
+    const width = item.limit ? Math.min(item.limit, drawn) : drawn;
+    const left = x + item.x - ({center: width / 2, right: width}[item.align] || 0);
+    boxes.push([String(item.text), left, y + item.y - item.fontSize / 2, left + width, y + item.y + item.fontSize / 2]);
+  }
+  (function walk(item, x, y) {
     if (item.marktype === 'text') {
-      for (const text of item.items) { if (text.text) texts.push(String(text.text)); }
+      for (const text of item.items) {
+        if (!text.text) continue;
+        texts.push(String(text.text));
+        if (item.role === 'mark') place(text, x, y);
+      }
     } else {
-      for (const inner of item.items || []) walk(inner);
+      for (const inner of item.items || []) walk(inner, x + (item.x || 0), y + (item.y || 0));
     }
-    for (const inner of item.axes || []) walk(inner);
-  })(view.scenegraph().root);
+    for (const inner of item.axes || []) walk(inner, x, y);
+  })(view.scenegraph().root, 0, 0);
   const data = {};
   for (const {name} of spec.data) data[name] = view.data(name);
-  const answer = JSON.stringify({data, texts, warnings});
+  const answer = JSON.stringify({data, texts, boxes, warnings});
   view.finalize();
   return answer;
 }
@@ -73,11 +84,14 @@ def search_bodies(drawing: Drawing, start: str, end: str, *conditions: Json) -> 
     }
 
 
-def evaluate(drawing: Drawing, answers: Mapping[str, Json], version: str) -> dict[str, Any]:
-    """The rows of each data set (``data``), all texts, and all warnings of Vega, for the answers
+def evaluate(
+    drawing: Drawing, answers: Mapping[str, Json], version: str, *, width: int = 1000
+) -> dict[str, Any]:
+    """The rows of each data set (``data``), all texts, where each text outside an axis is
+    (``boxes``: text, left, top, right, bottom in pixels), and all warnings of Vega, for the answers
     of the searches. An axis without a value is no warning.
     """
-    spec = json.loads(json.dumps(drawing.spec))
+    spec = {**json.loads(json.dumps(drawing.spec)), "usermeta": {"width": width}}
     for data in spec["data"]:
         if data["name"] in answers:
             del data["url"]

@@ -5,6 +5,7 @@ The numbers are worked out by hand from the scripts of :mod:`tests.search.produc
 """
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -193,7 +194,12 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
 
 
 def drawn(
-    server: SearchServer, key: str, task: str | None = None, *, dataset: str | None = None
+    server: SearchServer,
+    key: str,
+    task: str | None = None,
+    *,
+    dataset: str | None = None,
+    width: int = 1000,
 ) -> dict[str, Any]:
     """What a drawing shows, of all tasks or of one: the same with the oldest and the newest
     Vega, which warn of nothing.
@@ -210,7 +216,7 @@ def drawn(
         if data["name"] in bodies:
             index = data["url"]["index"]
             answers[data["name"]] = search(server, index, **bodies[data["name"]])
-    oldest, newest = (evaluate(drawing, answers, version) for version in VERSIONS)
+    oldest, newest = (evaluate(drawing, answers, version, width=width) for version in VERSIONS)
     assert oldest["data"] == newest["data"]
     assert oldest["warnings"] == newest["warnings"] == []
     return newest
@@ -641,6 +647,18 @@ def test_a_part_of_the_recommended_size_that_is_unknown_is_left_out(
     assert not [text for text in texts if "NaN" in text or "undefined" in text]
 
 
+def test_a_peak_without_a_share_is_told_in_megabytes() -> None:
+    """A task on an instance may have neither a size nor a limit."""
+    document = {
+        "event": {"dataset": "task.report"},
+        "task": {"id": "a", "family": "nightly", "status": "success"},
+        "usage": {"memory": {"used_mb": {"max": 512}}},
+    }
+    run = {"report": newest(document), "checkpoint": {**newest(), "at": {"buckets": []}}}
+    answers = {"run": {"aggregations": {"task": {"buckets": [{"run": {"buckets": [run]}}]}}}}
+    assert "512 MB" in evaluate(DRAWING["run-curves"], answers, VERSIONS[0])["texts"]
+
+
 def verdict_of(**task: Any) -> tuple[str, str, str]:
     """The verdict of a run's drawing, its colour, and the line that explains it."""
     document = {
@@ -891,6 +909,28 @@ def test_a_task_whose_report_is_missing_ended_and_has_the_curve_of_its_checkpoin
     assert [point["used_vcpu"] for point in batch] == [close(0.4), close(0.8)]
     assert [point["used_mb"] for point in batch] == [256, 512]
     assert "of 2 vCPU" in view["texts"]
+
+
+def overlapping(boxes: Sequence[Sequence[Any]]) -> list[tuple[str, str]]:
+    """Texts that are on each other."""
+    return [
+        (one[0], other[0])
+        for one, other in itertools.combinations(boxes, 2)
+        if one[1] < other[3] and other[1] < one[3] and one[2] < other[4] and other[2] < one[4]
+    ]
+
+
+@pytest.mark.parametrize("width", [340, 700, 1380])
+@pytest.mark.parametrize("key", ["run-curves", "run-details"])
+def test_no_text_of_a_run_is_on_another_one_or_outside(
+    filled: SearchServer, key: str, width: int
+) -> None:
+    """On a phone, a tablet and a laptop: with eight tiles in a row, all of a phone overlapped."""
+    for task in ("a", "killed"):
+        boxes = drawn(filled, key, task, width=width)["boxes"]
+        assert len(boxes) > 10
+        assert overlapping(boxes) == []
+        assert max(box[3] for box in boxes) <= width + 20
 
 
 def test_names_of_workflows_that_differ_at_one_place_are_told_apart() -> None:
