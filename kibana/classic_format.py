@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from kibana import colours
 from kibana import dashboard_model as model
-from kibana.dashboard_model import Dashboard, Json, Panel, PanelMetric, TermsBuckets
+from kibana.dashboard_model import Control, Dashboard, Json, Panel, PanelMetric, TermsBuckets
 from kibana.saved_objects import (
+    MAX_FILTERS,
     SOURCE,
     classic_visualization,
     dashboard_object,
     data_view_reference,
+    filter_key,
     object_id,
 )
 from profiler.core.optional_math import known_members
@@ -47,65 +49,68 @@ _WIDTHS: Final = {
 _LONG_TEXT = "notice.message"
 _WIDTHS_BESIDE_IT = {"notice.kind": 90, "count": 80}
 """The column that has the rest for itself, and the widths that columns have only in its table."""
-_MAX_CONTROLS: Final = 4
-"""The dropdown lists that fit beside the links."""
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
 
 
 def chart_objects(dashboard: Dashboard) -> Iterator[Json]:
     """The visualizations of a dashboard."""
-    yield _controls(dashboard)
+    for control in _chosen_controls(dashboard):
+        yield _dropdown_list(dashboard, control)
     yield from (_visualization(panel) for panel in dashboard.charts)
 
 
 def saved_dashboard(dashboard: Dashboard) -> Json:
-    """The saved object of a dashboard. Its dropdown lists are a panel."""
+    """The saved object of a dashboard. Each of its dropdown lists is a panel."""
     return dashboard_object(
-        dashboard, "visualization", _settings, is_lens=False, has_controls_panel=True
+        dashboard,
+        "visualization",
+        _settings,
+        is_lens=False,
+        filters=[control.field for control in _chosen_controls(dashboard)],
     )
 
 
-def _controls(dashboard: Dashboard) -> Json:
-    """The visualization of a dashboard's dropdown lists.
+def _chosen_controls(dashboard: Dashboard) -> list[Control]:
+    """The dropdown lists for which there is room beside the links."""
+    chosen = list(dashboard.controls)
+    for control in reversed(dashboard.controls):
+        if control.is_optional and len(chosen) > MAX_FILTERS:
+            chosen.remove(control)
+    return chosen
+
+
+def _dropdown_list(dashboard: Dashboard, control: Control) -> Json:
+    """The visualization of one of a dashboard's dropdown lists: of several in one, a phone shows
+    the first alone.
 
     Pinned filters stay when the user opens another dashboard.
     """
-    chosen = list(dashboard.controls)
-    for control in reversed(dashboard.controls):
-        if control.is_optional and len(chosen) > _MAX_CONTROLS:
-            chosen.remove(control)
-    controls = []
-    references = []
-    for number, control in enumerate(chosen):
-        name = f"control_{number}_index_pattern"
-        references.append(data_view_reference(name, "reports"))
-        controls.append(
-            {
-                "id": f"{dashboard.key}-{number}",
-                "fieldName": control.field,
-                "parent": "",
-                "label": control.label,
-                "type": "list",
-                "options": {
-                    "type": "terms",
-                    "multiselect": True,
-                    "dynamicOptions": True,
-                    "size": 10,
-                    "order": "desc",
-                },
-                "indexPatternRefName": name,
-            }
-        )
-    title = f"{dashboard.title}: filters"
+    view = "control_0_index_pattern"
+    shown = {
+        "id": f"{dashboard.key}-{control.field}",
+        "fieldName": control.field,
+        "parent": "",
+        "label": control.label,
+        "type": "list",
+        "options": {
+            "type": "terms",
+            "multiselect": True,
+            "dynamicOptions": True,
+            "size": 10,
+            "order": "desc",
+        },
+        "indexPatternRefName": view,
+    }
+    title = f"{dashboard.title}: filter by {control.label}"
     params = {
-        "controls": controls,
+        "controls": [shown],
         "updateFiltersOnChange": True,
         "useTimeFilter": False,
         "pinFilters": True,
     }
     state = {"title": title, "type": "input_control_vis", "aggs": [], "params": params}
-    identity = object_id("visualization", f"{dashboard.key}-filters")
-    return classic_visualization(identity, state, references)
+    identity = object_id("visualization", filter_key(dashboard, control.field))
+    return classic_visualization(identity, state, [data_view_reference(view, "reports")])
 
 
 def _settings(panel: Panel) -> Json:

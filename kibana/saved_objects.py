@@ -24,7 +24,9 @@ SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 # The row of links and dropdown lists, above the first chart. A dropdown list of OpenSearch
 # Dashboards needs 250 pixels, and four rows of the grid.
 _TOP_HEIGHT: Final = 4
-_CONTROLS_WIDTH: Final = 40
+MAX_FILTERS: Final = 4
+"""The dropdown lists that fit beside the links."""
+_FILTER_WIDTH: Final = 10
 _LINKS_HEIGHT: Final = 2
 _TOOLBAR_HEIGHT: Final = 1
 _PAGES_HEIGHT: Final = 2
@@ -158,31 +160,38 @@ def navigation(dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch])
     return classic_visualization(object_id("visualization", "navigation"), state, ())
 
 
+def filter_key(dashboard: Dashboard, field: str) -> str:
+    """The key of a dropdown list that is a visualization."""
+    return f"{dashboard.key}-filter-{field}"
+
+
 def dashboard_object(
     dashboard: Dashboard,
     kind: str,
     settings: Callable[[Panel], Json],
     *,
     is_lens: bool,
-    has_controls_panel: bool = False,
+    filters: Sequence[str] = (),
     more_attributes: Mapping[str, Json] | None = None,
     references: Sequence[Json] = (),
 ) -> Json:
     """The saved object of a dashboard: links, controls and panels.
 
-    ``settings`` returns a chart's on the dashboard. ``has_controls_panel``: its dropdown lists are
-    a visualization, beside the links.
+    ``settings`` returns a chart's on the dashboard. ``filters``: the fields of the dropdown lists
+    that are visualizations, beside the links.
     """
-    if has_controls_panel:
-        top = (_CONTROLS_WIDTH, 0, _GRID_COLUMNS - _CONTROLS_WIDTH, _TOP_HEIGHT)
+    if filters:
+        links_x = MAX_FILTERS * _FILTER_WIDTH
+        top = (links_x, 0, _GRID_COLUMNS - links_x, _TOP_HEIGHT)
     else:
         top = (0, 0, _GRID_COLUMNS, _LINKS_HEIGHT)
     links = ("visualization", "navigation")
     placed = [_panel(dashboard, "navigation", links, top, {"hidePanelTitles": True})]
-    if has_controls_panel:
-        controls = ("visualization", f"{dashboard.key}-filters")
-        place = (0, 0, _CONTROLS_WIDTH, _TOP_HEIGHT)
-        placed.append(_panel(dashboard, "filters", controls, place, {"hidePanelTitles": True}))
+    for number, field in enumerate(filters):
+        shown = ("visualization", filter_key(dashboard, field))
+        place = (number * _FILTER_WIDTH, 0, _FILTER_WIDTH, _TOP_HEIGHT)
+        settings_of_list = {"hidePanelTitles": True}
+        placed.append(_panel(dashboard, f"filter-{field}", shown, place, settings_of_list))
     placed += _placed_panels(dashboard, kind, settings, top=top[3], is_lens=is_lens)
     panels = []
     panel_references = []
