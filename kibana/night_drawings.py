@@ -164,7 +164,7 @@ _NIGHT_LEGENDS: Final[list[Json]] = [
         "fill": "peak",
         "orient": "bottom",
         "direction": "horizontal",
-        "gradientLength": 240,
+        "gradientLength": signal("min(240, width)"),  # as wide as the cells on a phone
         "gradientThickness": 8,
         "titleOrient": "top",  # beside it, the end of the scale would be cut on a phone
         "title": "Memory peak %",

