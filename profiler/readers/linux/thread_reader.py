@@ -173,12 +173,12 @@ class ThreadReader:
         # Of the present look.
         self._growth: list[ThreadTimeGrowth] = []
         self._seen: list[ThreadSeen] = []
-        self._ended: list[int] = []
-        self._ended_between: list[int] = []  # since the last look
+        self._ended, self._ended_between = list[int](), list[int]()  # since the last look
         self._workers: dict[FollowedThread, int] = {}  # with their processes, as they ran last
         self._recent: dict[FollowedThread, int] = {}  # the others
         self._able: set[FollowedThread] = set()  # as far as they were asked
         self._new_waits: dict[int, dict[FollowedThread, None]] = {}  # before this look, by process
+        self._lock_waits: dict[FollowedThread, ProcessThreads] = {}  # for locks of files
         self._unread_run_ns = self._later_run_ns = 0
         self._parents: list[ProcessThreads] = []  # those that wait for a child
         self._newest_pid: int | None = None  # when the processes were read last
@@ -737,6 +737,7 @@ class ThreadReader:
     def _end_thread(self, process: ProcessThreads, thread: FollowedThread) -> None:
         """Close the files of a thread that has ended."""
         del process.threads[thread.thread_id]
+        self._lock_waits.pop(thread, None)
         thread.close()
         self._forget_run(thread, process.reading.pid)
         self._ended.append(thread.thread_id)
@@ -816,9 +817,26 @@ class ThreadReader:
                 appeared.append(known[thread_id])
         return appeared
 
+    def _note_lock_wait(self, process: ProcessThreads, thread: FollowedThread) -> None:
+        if thread.blocked is not None and thread.blocked.is_for_file_lock:
+            self._lock_waits[thread] = process
+        elif self._lock_waits:
+            self._lock_waits.pop(thread, None)
+
+    def _ask_for_holders_after(self, ended: ProcessThreads) -> None:
+        """Ask who waits for the lock of a file that an ended process held who holds it now."""
+        for thread, process in tuple(self._lock_waits.items()):
+            if process is ended:
+                del self._lock_waits[thread]
+            elif thread.blocked is not None and ended.reading.pid in thread.blocked.helper_pids:
+                thread.is_postponed = True
+                process.seen = process.threads.values()
+                self._stale[process.reading.pid] = process
+
     def _forget(self, process: ProcessThreads) -> None:
         """Close the files of a process that has ended."""
         pid = process.reading.pid
+        self._ask_for_holders_after(process)
         self._stale.pop(pid, None)
         self._changed.pop(pid, None)
         self._read_ended_ns += process.read_ns + process.unread_ns + process.later_ns
@@ -930,6 +948,7 @@ class ThreadReader:
             blocked = STOPPED
         thread.is_stale = False
         thread.blocked = blocked
+        self._note_lock_wait(process, thread)
         if blocked is None:
             self._able.add(thread)
         else:

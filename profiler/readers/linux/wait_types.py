@@ -81,6 +81,11 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
         return has_end or blocked.helpers in ("children", "memory")
 
     @property
+    def is_for_file_lock(self) -> bool:
+        """Whether the thread waits for the lock of a file, which known processes hold."""
+        return self.helpers == "pipe" and self.wait.kind == "lock"
+
+    @property
     def waits_for_any_thread(self) -> bool:
         """Whether the thread waits for any other one of its process."""
         return self.helpers == "threads" and self.helper_thread is None

@@ -299,6 +299,39 @@ def test_a_thread_on_a_cpu_and_a_zombie_wait_for_nothing(machine: FakeMachine) -
     assert sample.shows_work is False
 
 
+def test_who_waits_for_a_files_lock_is_asked_for_its_next_holder_when_the_last_one_ends(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    """A thread that waits does not run meanwhile."""
+    locked = tmp_path / "locked"
+    locked.touch()
+    at = locked.stat()
+    place = f"{os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:{at.st_ino}"
+
+    def is_held_by(pid: int) -> None:
+        row = f"1: FLOCK  ADVISORY  WRITE {pid} {place} 0 EOF\n"
+        write_in_place(machine.folder / "locks", row)
+
+    machine.thread(7, call=SLEEPING.replace("230 0x0 0x0", "73 0x3 0x2"))  # flock
+    (machine.folder / "7" / "fd").mkdir()
+    (machine.folder / "7" / "fd" / "3").symlink_to(locked)
+    (machine.folder / "7" / "fdinfo").mkdir()
+    (machine.folder / "7" / "fdinfo" / "3").write_text("mnt_id:\t31\n")
+    (machine.folder / "7" / "mountinfo").write_text("31 29 8:1 / / rw - ext4 /dev/sda rw\n")
+    for pid in (8, 9):
+        machine.thread(pid)
+    is_held_by(8)
+    shown = machine.read(process(7), process(8), process(9))
+    assert [each.helper_pids for each in shown.blocked if each.is_for_file_lock] == [{8}]
+    is_held_by(9)
+    shown = machine.read(process(7), process(8), process(9), at=2)
+    assert [each.helper_pids for each in shown.blocked if each.is_for_file_lock] == [{8}]
+    shown = machine.read(process(7), process(9), at=3)
+    assert [each.helper_pids for each in shown.blocked if each.is_for_file_lock] == [{9}]
+    machine.read(process(9), at=4)
+    assert not machine.reader._lock_waits
+
+
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
     machine.thread(7, run=1)
     machine.thread(8, run=1, call=LOCKED)  # it only waits
