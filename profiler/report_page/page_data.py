@@ -18,7 +18,7 @@ from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.family_statistics import MonthlyTasks
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Report
+from profiler.record.record_model import Record, Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.task_needs import is_job
 from profiler.record.usual_numbers import EarlierNumbers, UsualOf
@@ -207,12 +207,12 @@ def _usual_before(runs: Sequence[Run], keys: Sequence[FamilyKey]) -> Callable[[i
     run is first.
     """
     rows_of: dict[FamilyKey, list[int]] = {}
+    records_of: dict[FamilyKey, list[Record]] = {}
     for row, run in enumerate(runs):
         if run.past.outcome.cause == "success" and run.past.counts:
             rows_of.setdefault(keys[row], []).append(row)
-    numbers_of = {
-        key: EarlierNumbers([runs[row].record for row in rows]) for key, rows in rows_of.items()
-    }
+            records_of.setdefault(keys[row], []).append(run.record)
+    numbers_of = {key: EarlierNumbers(records) for key, records in records_of.items()}
     without_successes = EarlierNumbers(())
 
     def usual_before(row: int) -> UsualOf:

@@ -92,17 +92,19 @@ def run_facts_of(
     given = report.record
     record = without_large_parts(record_on_fargate(given, on_fargate) if on_fargate else given)
     began = record.started_at or report.time
-    is_measured = not container_client(given)
+    measured = record
+    if container_client(given):  # a daemon did the work: what was measured says nothing of it
+        measured = replace(record, metrics=Metrics(), containers=())
     return RunFacts(
         record=record,
         family=family_key(given),
         began=began,
         began_ns=record.started_ns or report.time_ns or 0,
-        needed_memory_mb=needed_memory_mb(record) if is_measured else None,
-        memory_with_files_mb=memory_with_files_mb(record) if is_measured else None,
+        needed_memory_mb=needed_memory_mb(measured),
+        memory_with_files_mb=memory_with_files_mb(measured),
         counts_files=record.metrics.counts_files,
-        needed_vcpu=needed_vcpu(record) if is_measured else None,
-        slowdown=_slowdown_by_vcpu(record.metrics) if is_measured else None,
+        needed_vcpu=needed_vcpu(measured),
+        slowdown=_slowdown_by_vcpu(measured.metrics),
         is_moved=record.launch_type != given.launch_type,
         outcome=outcome,
         is_confirmed=is_confirmed,
