@@ -279,7 +279,7 @@ class RunSampler:
             if look is not None:
                 details.time.add_look(read_ns, look, self.samples.usage.series)
             details.looks.looked_with_others(now_ns, can_peek=details.threads.can_peek)
-        elif is_tick and details.looks.leave_out_if_long_same(now_ns):
+        elif is_tick and self._may_leave_look_out(details, now_ns):
             details.threads.leave_out_reading()
         elif is_tick and details.looks.is_with_reading(now_ns):
             look = self._read_threads(details, partial(details.threads.look_with_reading, now_ns))
@@ -288,6 +288,9 @@ class RunSampler:
                 details.time.add_look(read_ns, look, self.samples.usage.series)
         self._add_ended_cpu(details, read_ns, processes)
         return sample
+
+    def _may_leave_look_out(self, details: Details, now_ns: int) -> bool:
+        return details.threads.is_steady and details.looks.leave_out_if_long_same(now_ns)
 
     def _take_look(
         self, details: Details, now_ns: int, *, is_fresh: bool = False

@@ -486,7 +486,7 @@ class ProcessCollector:
         look = None
         if is_complete or not threads.sees_calls:
             look = threads.look(now_ns, is_fresh=True, is_required=is_complete)
-        elif tracked.looks.leave_out_if_long_same(now_ns):
+        elif threads.is_steady and tracked.looks.leave_out_if_long_same(now_ns):
             threads.leave_out_reading()
         elif tracked.looks.is_with_reading(now_ns):
             look = threads.look_with_reading(now_ns)

@@ -379,6 +379,11 @@ class ThreadReader:
             readings=self._take_readings(),
         )
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether no process has begun or ended at the last reading."""
+        return self._peeks.is_steady and not self._ended_between
+
     def leave_out_reading(self) -> None:
         """The next look stands for this reading of the processes, too."""
         self._left_out += 1

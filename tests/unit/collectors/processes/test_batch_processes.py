@@ -152,6 +152,7 @@ class FakeThreads:
         self.sees_calls = False  # then it is looked at with each reading of the processes
         self.was_required = False
         self.is_closed = False
+        self.is_steady = True
         self.cost_ns = self.used_ns = self.readings = 0
         self.search_ns = self.lookup_cpu_ns = 0  # of each look, and so far
         self.can_peek = self.has_other_waits = True
@@ -317,11 +318,15 @@ def test_peeks_and_looks_cost_no_more_than_their_share(
     assert threads.used_ns <= 0.001 * seconds(60)
 
 
-@pytest.mark.parametrize(("from_second", "with_reading", "looks"), [(30, 30, 34), (70, 15, 19)])
+@pytest.mark.parametrize(
+    ("from_second", "with_reading", "looks", "is_steady"),
+    [(30, 30, 34, True), (70, 15, 19, True), (70, 30, 32, False)],
+)
 def test_looks_that_find_the_same_for_long_are_taken_with_the_readings(
-    from_second: int, with_reading: int, looks: int
+    from_second: int, with_reading: int, looks: int, *, is_steady: bool
 ) -> None:
     threads = FakeThreads()
+    threads.is_steady = is_steady
     threads.sees_calls = True
     threads.has_other_waits = False
     fakes = quarter(threads)

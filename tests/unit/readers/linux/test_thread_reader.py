@@ -602,9 +602,13 @@ def test_a_reading_in_which_nothing_ran_is_a_look_that_asks_no_thread(
     assert (look.has_other_waits, look.readings) == (True, 2)
     machine.reader.leave_out_reading()
     machine.reader.follow([process(cpu=1.5)])
+    assert machine.reader.is_steady
     look = machine.reader.look_with_reading(seconds(6))
     assert look is not None
     assert (look.is_still, look.readings) == (True, 2)
+    machine.thread(9, run=1)
+    machine.reader.follow([process(cpu=1.5), process(pid=9, cpu=1)])
+    assert not machine.reader.is_steady
 
 
 def test_a_look_says_whether_it_found_other_waits_and_what_the_counters_leave_open(
