@@ -19,8 +19,8 @@ _PART_OF_NEWEST = 1 / 16
 # at its place: what happens again and again between two readings would never be seen.
 _SAME_STEPS = 20
 # The counters have to say for how long any thread could run, but for a tenth of the time. A step of
-# which they leave more open costs ten times as many steps, one that was not looked at half of that:
-# as many are gained in advance.
+# which they leave more open costs ten times as many steps, one that was not looked at half of that,
+# of those that were the same before, up to a minute and these.
 _MAX_OPEN_PART = 0.1
 _UNREAD_PART = 0.5
 _STEPS_PER_OPEN = 10
@@ -185,7 +185,7 @@ class LookTimes(Struct):
         open_part = _UNREAD_PART if open_ns is None else min(open_ns / step_ns, 1.0)
         since_ns = first_known(self._same_since_ns, now_ns)
         if open_part > _MAX_OPEN_PART:
-            earliest_ns = now_ns - (_SAME_STEPS + _STEPS_PER_OPEN) * self._step_ns
+            earliest_ns = now_ns - (_LONG_SAME_STEPS + _STEPS_PER_OPEN) * self._step_ns
             lost_ns = round(_STEPS_PER_OPEN * open_part * self._step_ns)
             since_ns = min(max(since_ns, earliest_ns) + lost_ns, now_ns)
         self._same_since_ns = since_ns

@@ -131,6 +131,11 @@ def test_as_many_steps_are_gained_in_advance() -> None:
     assert all(step[0] == 0 for step in places[21:])
 
 
+def test_a_minute_of_the_same_outlasts_a_step_that_is_wholly_open() -> None:
+    places = looks_of_steps(120, open_part=lambda at: 1.0 if at == 90 else 0.0)
+    assert [len(step) for step in places[93:120:2]] == [0] * 14
+
+
 def test_looks_that_leave_more_than_a_tenth_open_on_average_do_not_get_fewer() -> None:
     places = looks_of_steps(200, open_part=lambda at: 0.5 if at % 4 < 0.2 else 0.0)
     assert [len(step) for step in places] == [5] * 200
