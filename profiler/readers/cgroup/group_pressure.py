@@ -11,6 +11,7 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import PressureFiles, open_machine_pressure
 
 _CPU = "cpu"
+_MEMORY = "memory"
 # Every group of version 2 has it, except the root, whose pressure is the machine's.
 _EVENTS = "cgroup.events"
 _QUOTA = {"cpu": "cpu.cfs_quota_us", UNIFIED: "cpu.max"}
@@ -24,8 +25,8 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
     A group above is not read: its other programs may be what waits. The pressure of a group in
     which this process is, too, such as a session's, is only the most, as the machine's is. Without
     a quota at this moment, the throttled time is not read either, which would take a fifth of the
-    time for the threads. Whether the group is frozen is told, too, and of version 2, whether it
-    waits for memory.
+    time for the threads. Whether the group is frozen is told, too, and whether it waits for
+    memory.
     """
     groups = ProcessGroups(pid, proc_folder)
     cpu = _CPU if groups.has_v1_controller(_CPU) else UNIFIED
@@ -37,11 +38,14 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
     pressure = None
     memory = None
     events = None
+    if groups.has_v1_controller(_MEMORY):
+        memory = open_or_none(f"{groups.folder(_MEMORY)}/memory.oom_control")
     if unified_folder is not None:
         events = open_or_none(f"{unified_folder}/{_EVENTS}")
     if events is not None:
         pressure = open_or_none(f"{unified_folder}/cpu.pressure")
-        memory = open_or_none(f"{unified_folder}/memory.pressure")
+        if memory is None:  # else its limit is that of version 1, of which this says nothing
+            memory = open_or_none(f"{unified_folder}/memory.pressure")
     freezer_file = groups.freezer_file()
     freezer = None if freezer_file is None else open_or_none(freezer_file)
     is_of_group = pressure is not None and not groups.is_shared(UNIFIED)

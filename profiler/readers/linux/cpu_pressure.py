@@ -72,14 +72,15 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
 
 
 _FROZEN = b"frozen 1"
+_UNDER_OOM = b"under_oom 1"
 # Of version 1, in its file.
 FROZEN_STATES = (b"FROZEN", b"FREEZING")
 
 
 class PressureFiles:
     """The open files of :class:`CpuPressure`, and of a group of version 2 its ``events`` and the
-    pressure of its ``memory``, of version 1 the state of its ``freezer``; a descriptor is None
-    where there is no file.
+    pressure of its ``memory``, of version 1 the state of its ``freezer`` and its
+    ``memory.oom_control``; a descriptor is None where there is no file.
     """
 
     def __init__(
@@ -120,9 +121,13 @@ class PressureFiles:
 
     def waits_for_memory(self, now_ns: int) -> bool:
         """Whether all threads of the group that had something to do waited for memory in most of
-        the time since the last call; False the first time.
+        the time since the last call; False the first time. Of version 1, whether threads wait at
+        the limit now, because kills are off.
         """
-        total_ns = parse_pressure_ns(proc.reread_descriptor(self._memory), b"full ")
+        text = proc.reread_descriptor(self._memory)
+        if _UNDER_OOM in text:
+            return True
+        total_ns = parse_pressure_ns(text, b"full ")
         before = self._memory_full
         self._memory_full = None if total_ns is None else (now_ns, total_ns)
         if before is None or total_ns is None:

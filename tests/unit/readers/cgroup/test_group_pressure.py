@@ -101,6 +101,26 @@ def test_a_paused_container_of_version_1_is_frozen(tmp_path: Path, state: str) -
     assert not files.is_frozen()
 
 
+@pytest.mark.parametrize("is_under_oom", [False, True])
+def test_a_container_of_version_1_at_its_limit_without_kills_waits_for_memory(
+    tmp_path: Path, *, is_under_oom: bool
+) -> None:
+    mountinfo = (
+        "31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+        "30 24 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n"
+    )
+    groups = Groups(tmp_path, "1:memory:/job\n0::/job\n", mountinfo)
+    # Version 2 counts another time, where both are mounted.
+    groups.write("sys/fs/cgroup/unified/job/cgroup.events", "populated 1\n")
+    groups.write("sys/fs/cgroup/unified/job/memory.pressure", PRESSURE)
+    control = f"oom_kill_disable 1\nunder_oom {is_under_oom:d}\noom_kill 0\n"
+    groups.write("sys/fs/cgroup/memory/job/memory.oom_control", control)
+    files = open_group_pressure(7, str(groups.proc))
+    assert [files.waits_for_memory(at_ns) for at_ns in (0, 1)] == [is_under_oom] * 2
+    files.close()
+    assert not files.waits_for_memory(2)
+
+
 def test_the_pressure_of_the_root_group_is_the_machines(version_2: Groups) -> None:
     (version_2.proc / "pressure").mkdir()
     (version_2.proc / "pressure" / "cpu").write_text(PRESSURE.replace("700", "900"))
