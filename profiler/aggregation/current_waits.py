@@ -247,6 +247,7 @@ class ThreadWaits:
         if before is not None:
             _note_woken_before(before, wait)
             _add_work_between_waits(before, wait, thread, change)
+            self._note_asking(before, wait)
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
 
@@ -274,10 +275,16 @@ class ThreadWaits:
         thread.has_worked = False
         change.begun.append(wait)
         before.is_end_seen = before.is_known = True
-        before.after_ns = work_ns = _work_between(before, wait)
+        before.after_ns = work_ns = before.work_until(wait)
+        self._note_asking(before, wait)
         wait.before_ns = work_ns or before.before_ns
         change.known.append(before)
         return True
+
+    def _note_asking(self, before: ThreadWait, wait: ThreadWait) -> None:
+        """Note of two sleeps whether the thread asked in between whether a child has ended."""
+        if wait.process in self.children and before.asks_until(wait):
+            before.is_asking = wait.is_asking = True
 
     def _note_timer(self, before: ThreadWait) -> None:
         """Note of a loop's wait whether it was for a timer: so is the last one, as nothing follows
@@ -414,7 +421,7 @@ def _add_work_between_waits(
     wait.had_come = before.came is not None and any(before.came)
     if before.timed_out and _gives_up_answer(before, wait):
         before.timed_out = False
-    work_ns = _work_between(before, wait)
+    work_ns = before.work_until(wait)
     wait.before_ns = work_ns + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
         wait.before_ns = before.before_ns
@@ -434,14 +441,6 @@ def _add_work_between_waits(
         thread.earlier = before
     else:
         _note_what_followed(before, work_ns + wait.helped_ns, change)
-
-
-def _work_between(before: ThreadWait, wait: ThreadWait) -> int:
-    """The CPU time between two waits of a thread, noting of both whether it only asked then."""
-    if not before.asks_until(wait):
-        return wait.run_ns - before.run_ns
-    before.is_asking = wait.is_asking = True
-    return before.work_until(wait)
 
 
 def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:

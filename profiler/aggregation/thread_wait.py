@@ -59,7 +59,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     are these waits, and those that something ended after which the thread went on so with little
     work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``:
     the last such waits of its process before were for a timer. ``is_asking``: it is one of many
-    sleeps one after the other, with hardly any work in between.
+    sleeps one after the other, with hardly any work in between, of a process that has children.
     """
 
     thread: int

@@ -83,12 +83,16 @@ def shares(
 
 
 class TestWeights:
-    @pytest.mark.parametrize(("slices", "sleep"), [(6, 16), (1, 51)])
+    @pytest.mark.parametrize(
+        ("slices", "parent", "sleep"),
+        [(6, 1, 16), (1, 1, 51), (6, 0, 51)],
+        ids=["asks for its child", "slept once", "has no child"],
+    )
     def test_who_asks_again_and_again_does_not_wait_for_its_last_sleep_to_end(
-        self, slices: int, sleep: float
+        self, slices: int, parent: int, sleep: float
     ) -> None:
         """It works before and after, but for and with what it asks for."""
-        run = LookedRun({1: 0, 2: 1})
+        run = LookedRun({1: 0, 2: parent})
         run.look(Did(1, SLEEP, run=0.1), Did(2, NETWORK, run=0.01, process=2))
         for number in range(1, 4):
             so_far = b"%d" % (number * slices)
