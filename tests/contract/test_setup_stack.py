@@ -618,7 +618,8 @@ GROUPS = {
 
 
 def listed_groups(asked: dict[str, str]) -> dict[str, Any]:
-    names = [name for name in sorted(GROUPS) if name.startswith(asked["logGroupNamePrefix"])]
+    prefix = asked.get("logGroupNamePrefix", "")
+    names = [name for name in sorted(GROUPS) if name.startswith(prefix)]
     return {
         "logGroups": [{"logGroupName": name, "logGroupClass": GROUPS[name][0]} for name in names]
     }

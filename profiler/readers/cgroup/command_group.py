@@ -40,6 +40,8 @@ from profiler.readers.linux import proc
 from profiler.readers.memory_usage import MemoryReading
 
 _PREFIX = "task-profiler-"
+_RUN_ID_CHARS = 8
+_HEXADECIMAL = frozenset("0123456789abcdef")
 _MAKE_TRIES = 3
 # Controllers that only count or only limit: a group without a limit has no effect there.
 _NEUTRAL_CONTROLLERS = frozenset((MEMORY, CPUACCT, "pids", "hugetlb", "rdma", "misc", UNIFIED))
@@ -173,7 +175,7 @@ def make_command_cgroup(
     ``own_pid``.
     """
     filesystem = filesystem or CgroupFilesystem()
-    name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
+    name = f"{_PREFIX}{own_pid}-{run_id[:_RUN_ID_CHARS]}"
     groups: list[AccountingCgroup] = []
     delegation = None
     limits = cgroups.smallest_limits()
@@ -256,9 +258,19 @@ def _remove_stale_groups(above: str, filesystem: CgroupFilesystem) -> None:
     with suppress(OSError):
         names = os.listdir(above)  # noqa: PTH208  only names are needed
     for name in names:
-        if not name.startswith(_PREFIX):
+        if not _is_of_profiler(name):
             continue
         claim = try_lock(f"{above}/{name}")
         if claim is not None:
             try_remove(f"{above}/{name}", filesystem)
             os.close(claim)
+
+
+def _is_of_profiler(name: str) -> bool:
+    """Whether a group's name is one that :func:`make_command_cgroup` gives: others have empty
+    groups, too.
+    """
+    pid, _, rest = name.removeprefix(_PREFIX).partition("-")
+    run_id, *_ = rest.split("-")
+    is_run_id = len(run_id) == _RUN_ID_CHARS and set(run_id) <= _HEXADECIMAL
+    return name.startswith(_PREFIX) and pid.isdigit() and is_run_id

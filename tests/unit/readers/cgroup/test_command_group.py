@@ -136,6 +136,25 @@ def test_a_group_that_another_profiler_removes_meanwhile_is_made_again(
     own.remove(_sleeps.append)
 
 
+def test_only_the_groups_of_killed_profilers_are_removed(made: _Make, tmp_path: Path) -> None:
+    """A group of somebody else may have a name that begins in the same way, and be empty."""
+    others = [
+        "task-profiler",
+        "task-profiler-web",
+        "task-profiler-7-web",
+        "task-profiler-7-1234567",
+    ]
+    stale = [
+        "task-profiler-7-0a1b2c3d",
+        "task-profiler-7-0a1b2c3d-1",
+        "task-profiler-7-0a1b2c3d-self",
+    ]
+    for name in (*others, *stale):
+        write_files(tmp_path / "m/job" / name, V1_FILES)
+    _, filesystem = made(V1_FILES, tmp_path, _V1, "m/job", "c")
+    assert {folder.name for folder in filesystem.removed} == set(stale)
+
+
 def test_version_1_has_a_group_for_cpu_and_one_for_memory(made: _Make, tmp_path: Path) -> None:
     own, filesystem = made(V1_FILES, tmp_path, _HYBRID, "m/job", "c", "u")
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "c" / _NAME]
