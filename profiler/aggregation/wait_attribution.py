@@ -218,14 +218,16 @@ class LookDivision:
             self._firm[wait] = _with_busy_peer(blocked, wait)
 
     def _was_closed_after_end(self, wait: ThreadWait, blocked: BlockedThread) -> bool:
-        """Whether the thread closed its idle connections after a wait without a limit which another
-        thread of its process may have ended: a loop does so that waited for a thread of its pool,
-        at the end of the program. Nobody knows any more whether something came.
+        """Whether the thread closed its idle connections after a wait which another thread of its
+        process may have ended: a loop does so that waited for a thread of its pool, at the end of
+        the program. Nobody knows any more whether something came, nor of a poll whose limit is
+        unknown whether that ended it.
         """
         came = wait.came
         if not came or None not in came or any(came) or wait.over is None:
             return False
-        if blocked.has_timeout or wait.had_come or blocked.awaits_answer:
+        has_unknown_limit = blocked.has_timeout and blocked.until_ns is None
+        if has_unknown_limit or wait.had_come or blocked.awaits_answer:
             return False
         return any(
             other.process == wait.process

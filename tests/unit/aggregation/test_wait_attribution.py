@@ -12,7 +12,7 @@ from profiler.aggregation import wait_attribution
 from profiler.aggregation.current_waits import ThreadWaits
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision
-from profiler.core.timestamps import NS_PER_MS
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
 from profiler.readers.linux.wait_types import STOPPED, TRACED, BlockedThread, Connection, Wait
@@ -589,6 +589,9 @@ class TestHandingOn:
             wait(SLEEP, 1, over=7, thread=2, process=2),
         ):
             assert shares(closed(), other)["network"] > 95
+        limited = replace(POLL, until_ns=15 * NS_PER_SECOND)  # a timer that closes idle connections
+        sleeper = wait(SLEEP, 1, over=7, thread=2)
+        assert shares(wait(limited, 50, came=(None,), over=7), sleeper) == {"sleep": 100.0}
         owing = replace(IDLE, connections=(replace(CONNECTION, owes=True),))
         for blocked in (owing, POLL):
             other = wait(SLEEP, 1, over=7, thread=2)
