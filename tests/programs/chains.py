@@ -14,31 +14,19 @@ from pathlib import Path
 from tests.programs.phases import (
     FOLDER,
     compute,
-    forget,
+    fork_child,
     phase,
     rounds,
     sleep,
     started,
     time_all,
+    time_whole,
     write_down,
 )
 
 _PAUSE_SECONDS = 0.9
 _WORK_SECONDS = 0.1
 _TIMER_SECONDS = 0.1
-
-
-def _start(work: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        forget()
-        time_all()
-        work()
-        with phase("others"):
-            pass
-        write_down()
-        os._exit(0)
-    return pid
 
 
 def _receive(connection: socket.socket) -> bytes:
@@ -85,10 +73,10 @@ def _ask_through(
     listen: Callable[[str], socket.socket],
 ) -> None:
     last, middle = listen("last"), listen("middle")
-    pids = [_start(lambda: _serve_one(last))]
+    pids = [fork_child(lambda: _serve_one(last))]
     server = socket.socket(last.family)
     server.connect(last.getsockname())
-    pids.append(_start(lambda: forward(middle, server)))
+    pids.append(fork_child(lambda: forward(middle, server)))
     server.close()
     last.close()
     with socket.socket(middle.family) as connection:
@@ -157,11 +145,11 @@ def broker(seconds: float, listen: Callable[[str], socket.socket] = _listen_tcp)
                 else:
                     clients[b"c"].sendall(row)
 
-    pids = [_start(pass_on)]
+    pids = [fork_child(pass_on)]
     with socket.socket(listener.family) as connection:
         connection.connect(listener.getsockname())
         connection.sendall(b"c")
-        pids.append(_start(produce))
+        pids.append(fork_child(produce))
         listener.close()
         while _receive(connection):
             compute(_WORK_SECONDS)
@@ -195,7 +183,7 @@ def pipes(seconds: float) -> None:
                 return
             os.write(second[1], row)
 
-    pids = [_start(produce), _start(pass_on)]
+    pids = [fork_child(produce), fork_child(pass_on)]
     os.close(first[0])
     os.close(first[1])
     os.close(second[1])
@@ -243,10 +231,7 @@ PROGRAMS: dict[str, Callable[[float], None]] = {
 
 def main() -> None:
     started()
-    time_all()
-    PROGRAMS[sys.argv[1]](float(sys.argv[2]))
-    with phase("others"):
-        pass
+    time_whole(lambda: PROGRAMS[sys.argv[1]](float(sys.argv[2])))
     write_down()
 
 

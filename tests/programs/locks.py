@@ -11,7 +11,15 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.programs.phases import compute, phase, rounds, sleep, started, time_all, write_down
+from tests.programs.phases import (
+    compute,
+    phase,
+    rounds,
+    sleep,
+    started,
+    time_whole,
+    write_down,
+)
 from tests.programs.pools import ask
 
 _WORKERS = 3
@@ -34,13 +42,7 @@ WORKS: dict[str, Work] = {
 
 
 def _start(work: Callable[[], None]) -> threading.Thread:
-    def in_thread() -> None:
-        time_all()
-        work()
-        with phase("others"):
-            pass
-
-    thread = threading.Thread(target=in_thread)
+    thread = threading.Thread(target=time_whole, args=(work,))
     thread.start()
     return thread
 
@@ -147,10 +149,7 @@ SHAPES: dict[str, Callable[[float, Work], None]] = {
 
 def main() -> None:
     started()
-    time_all()
-    SHAPES[sys.argv[1]](float(sys.argv[2]), WORKS[sys.argv[3]])
-    with phase("others"):
-        pass
+    time_whole(lambda: SHAPES[sys.argv[1]](float(sys.argv[2]), WORKS[sys.argv[3]]))
     write_down()
 
 

@@ -14,7 +14,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # The folder into which the processes of a run write their phases.
@@ -59,6 +59,25 @@ def phase(kind: str) -> Iterator[None]:
 def time_all() -> None:
     """From now on, the calling thread's time between its phases counts as a wait for others."""
     _clock.ended = _clock.read()
+
+
+def time_whole(work: Callable[[], object]) -> None:
+    """Do the work; what of the calling thread's time is in no phase counts as a wait for others."""
+    time_all()
+    work()
+    with phase("others"):
+        pass
+
+
+def fork_child(work: Callable[[], object]) -> int:
+    """Do the work in a child, which writes its phases down; returns its process id."""
+    pid = os.fork()
+    if pid == 0:
+        forget()
+        time_whole(work)
+        write_down()
+        os._exit(0)
+    return pid
 
 
 def run_child(kind: str, *command: str) -> None:

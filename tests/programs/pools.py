@@ -29,6 +29,7 @@ from tests.programs.phases import (
     sleep,
     started,
     time_all,
+    time_whole,
     write_down,
 )
 
@@ -290,10 +291,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
 
 def main() -> None:
     started()
-    time_all()
-    PROGRAMS[sys.argv[1]](float(sys.argv[2]), sys.argv[3])
-    with phase("others"):
-        pass
+    time_whole(lambda: PROGRAMS[sys.argv[1]](float(sys.argv[2]), sys.argv[3]))
     write_down()
 
 

@@ -21,7 +21,7 @@ from tests.programs.phases import (
     rounds,
     sleep,
     started,
-    time_all,
+    time_whole,
     write_down,
 )
 from tests.programs.pools import ask
@@ -48,10 +48,7 @@ Work = Callable[[], None]
 def _start(work: Work) -> multiprocessing.process.BaseProcess:
     def in_child() -> None:
         forget()
-        time_all()
-        work()
-        with phase("others"):
-            pass
+        time_whole(work)
         write_down()
 
     child = _processes.Process(target=in_child)
@@ -182,12 +179,9 @@ PROGRAMS: dict[str, Callable[[float, Work], None]] = {
 
 def main() -> None:
     started()
-    time_all()
     work_seconds = float(sys.argv[5]) if sys.argv[5:] else 0.9
     work = functools.partial(WORKS[sys.argv[4]], work_seconds)
-    PROGRAMS[sys.argv[1]](float(sys.argv[2]), work)
-    with phase("others"):
-        pass
+    time_whole(lambda: PROGRAMS[sys.argv[1]](float(sys.argv[2]), work))
     write_down()
 
 

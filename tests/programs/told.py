@@ -20,12 +20,13 @@ from pathlib import Path
 from tests.programs.phases import (
     FOLDER,
     compute,
-    forget,
+    fork_child,
     phase,
     rounds,
     sleep,
     started,
     time_all,
+    time_whole,
     write_down,
 )
 from tests.programs.pools import ask
@@ -40,19 +41,6 @@ _work = functools.partial(compute, kind="python")
 _ROW, _END = b"row", b"end"
 
 
-def _in_child(work: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        forget()
-        time_all()
-        work()
-        with phase("others"):
-            pass
-        write_down()
-        os._exit(0)
-    return pid
-
-
 def _told_by_child(
     seconds: float, tell: Callable[[bytes], object], hear: Callable[[], bytes]
 ) -> None:
@@ -65,7 +53,7 @@ def _told_by_child(
             tell(_ROW)
         tell(_END)
 
-    pid = _in_child(produce)
+    pid = fork_child(produce)
     told = _ROW
     while told == _ROW:
         with phase("others"):
@@ -107,7 +95,7 @@ def signal_of_child(seconds: float, port: str) -> None:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     for _ in rounds(seconds):
-        pid = _in_child(functools.partial(ask, port, _WAIT_SECONDS, _LITTLE_SECONDS))
+        pid = fork_child(functools.partial(ask, port, _WAIT_SECONDS, _LITTLE_SECONDS))
         with phase("others"):
             poll.poll()
         os.read(descriptor, 128)
@@ -232,10 +220,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
 
 def main() -> None:
     started()
-    time_all()
-    PROGRAMS[sys.argv[1]](float(sys.argv[2]), sys.argv[3])
-    with phase("others"):
-        pass
+    time_whole(lambda: PROGRAMS[sys.argv[1]](float(sys.argv[2]), sys.argv[3]))
     write_down()
 
 
