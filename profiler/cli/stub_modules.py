@@ -91,7 +91,7 @@ def unused_modules_deferred() -> Iterator[None]:
     Only for a process with one thread.
     """
     _define_datetime_once()
-    _define_plain_signals()
+    _define_as_in_c("signal", _StandIn)
     stand_ins = [_StandIn(name) for name in _UNUSED if name not in sys.modules]
     hidden = [name for name in _UNNEEDED if name not in sys.modules]
     for stand_in in stand_ins:
@@ -129,40 +129,26 @@ def _remove(stand_in: _StandIn) -> None:
 
 
 def _define_datetime_once() -> None:
-    if "datetime" in sys.modules or sys.version_info >= (3, 12):
-        return
-    try:
-        in_c = __import__("_datetime")  # type checkers do not know the private module
-    except ImportError:  # a Python without the module in C
-        return
-    module = ModuleType("datetime", in_c.__doc__)
-    module.__dict__.update(_public_names(in_c))
-    sys.modules["datetime"] = module
+    if sys.version_info < (3, 12):
+        _define_as_in_c("datetime")
 
 
 def define_plain_sqlite() -> None:
     """Define ``sqlite3`` for the history; without the module in C, its import fails as before."""
-    if "sqlite3" in sys.modules:
+    _define_as_in_c("sqlite3")
+
+
+def _define_as_in_c(name: str, kind: type[ModuleType] = ModuleType) -> None:
+    """Define a module that is not imported yet as what its part in C has."""
+    if name in sys.modules:
         return
     try:
-        in_c = __import__("_sqlite3")  # as above
-    except ImportError:
+        in_c = __import__(f"_{name}")  # type checkers do not know the private module
+    except ImportError:  # a Python without it
         return
-    module = ModuleType("sqlite3", in_c.__doc__)
+    module = kind(name, in_c.__doc__)
     module.__dict__.update(_public_names(in_c))
-    sys.modules["sqlite3"] = module
-
-
-def _define_plain_signals() -> None:
-    if "signal" in sys.modules:
-        return
-    try:
-        in_c = __import__("_signal")  # as above
-    except ImportError:
-        return
-    stand_in = _StandIn("signal", in_c.__doc__)
-    stand_in.__dict__.update(_public_names(in_c))
-    sys.modules["signal"] = stand_in
+    sys.modules[name] = module
 
 
 def _public_names(module: ModuleType) -> dict[str, object]:
