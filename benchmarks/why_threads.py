@@ -9,7 +9,7 @@ the same blocks of time, with whatever else wakes them: a busy machine makes bot
 finds the caches warm that another one has just filled, so they are spread over the second.
 
 The CPU time of ``task-profiler run`` itself is measured around programs of its own, once all looks
-have found the same for a minute. ``--beside`` measures the same of another tree of this project,
+have found the same for a minute. ``--beside`` also measures another tree of this project,
 such as a worktree of an older commit, at the same time, and says the ratio: figures of different
 times are those of different loads.
 
@@ -77,7 +77,7 @@ for _ in range(7):
     threading.Thread(target=work).start()
 work()
 """
-# Each of so many threads sleeps for so long, again and again, until the end.
+# Starts the given number of threads, of which each sleeps again and again until the end.
 _SLEEPERS_CODE = """
 import sys, threading, time
 count, pause, seconds = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
@@ -160,7 +160,7 @@ def run_disk_readers(count: int) -> Iterator[str]:
 
 
 def sleepers(count: int, pause_seconds: float, seconds: float = 3600) -> list[str]:
-    """The command of a program with so many threads that only sleep."""
+    """The command of a program with this number of threads, which only sleep."""
     return [sys.executable, "-c", _SLEEPERS_CODE, str(count), str(pause_seconds), str(seconds)]
 
 
@@ -269,7 +269,7 @@ def watch(docker_id: str, blocks: int, *, reads_threads: bool) -> None:
 def measure_watchers(
     docker_id: str, kinds: Sequence[WatcherKind], blocks: int, watchers: int
 ) -> list[list[float]]:
-    """Let so many watchers of each kind watch the batch at the same time; returns the CPU seconds
+    """Let several watchers of each kind watch the batch at the same time; returns the CPU seconds
     of each kind in each block.
     """
     module = (sys.executable, "-m", "benchmarks.why_threads")
