@@ -25,6 +25,7 @@ _BLOCK = re.compile(
 )
 _PROMPT = re.compile(r"^\$ (.*(?:(?<=\\)\n.*)*)", re.MULTILINE)
 _SYNOPSIS = re.compile(r"\[-|\]…")  # brackets around an option: for readers, not for a shell
+_OMISSION = re.compile(r"\n *…\n")
 _TEXT_PROGRAMS = ("cat", "cp", "cut", "date", "grep", "head", "mkdir", "sed", "sort", "tr")
 _READERS_VARIABLES = {  # pages whose commands use variables that readers set
     "docs/forwarder.md",
@@ -82,6 +83,12 @@ def scripts(page: Path, before: str = "") -> list[str]:
         if not _SYNOPSIS.search(text):
             found.append(re.sub(r"(?<!\. )\.venv/bin/", "", text))
     return found
+
+
+def is_shortened(text: str, whole: str) -> bool:
+    """Whether the text is the whole, except for what a line with an ellipsis replaces."""
+    parts = [re.escape(part) for part in _OMISSION.split(f"\n{text}")]
+    return re.fullmatch(r"\n(?:.*\n)+?".join(parts), f"\n{whole}") is not None
 
 
 def synopses(page: Path) -> list[str]:

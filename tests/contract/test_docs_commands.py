@@ -17,11 +17,15 @@ import pytest
 
 from profiler.record.record_model import encode
 from profiler.runs.history.run_database import HistoryStore
+from tests.command_line import run_here
 from tests.demo_account import DemoAccount, demo_account
-from tests.documentation import ROOT, blocks, commands_of, pages, scripts
+from tests.documentation import ROOT, blocks, commands_of, is_shortened, pages, scripts
 from tests.fakes import FakeClock
 from tests.prerequisites import skip_or_fail
 from tests.runs import report
+from tests.tutorial import CLUSTER, register_families
+from tests.tutorial import PAGE as TUTORIAL
+from tools.moto_server import fake_aws
 
 # What cannot run here, by the beginning of its words, and why.
 NOT_RUN = {
@@ -110,6 +114,14 @@ def test_each_reason_is_for_a_command_of_the_documentation() -> None:
         reason_not_run(words) for page in pages() for words in commands_of("task-profiler", page)
     }
     assert found == {"", *NOT_RUN}
+
+
+def test_the_first_look_at_an_account_is_the_one_of_the_tutorial() -> None:
+    (shown,) = [block.text for block in blocks(TUTORIAL, "text") if "1 image" in block.text]
+    with fake_aws() as aws:
+        register_families(aws, 1)
+        done = run_here(aws.environment(), "setup", "--cluster", CLUSTER)
+    assert is_shortened(shown, done.stdout)
 
 
 def jq(filter_words: str, text: str) -> str:

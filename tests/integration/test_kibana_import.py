@@ -5,10 +5,12 @@ Dashboards do.
 import json
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.command_line import run_here
+from tests.documentation import blocks, is_shortened
 from tests.fake_dashboards import PlayedDashboards
 
 
@@ -42,6 +44,12 @@ def test_dashboards_and_templates_go_through_one_address(
     assert name == f"task-profiler-{flavour}.ndjson"
     titles = {one["attributes"]["title"] for one in objects if one["type"] == "index-pattern"}
     assert titles == {f"{index}-*" for index in indices}
+
+
+@pytest.mark.parametrize("played", ["9.0.0"], indirect=True)
+def test_an_import_says_what_the_page_shows(played: PlayedDashboards) -> None:
+    (shown,) = (block.text for block in blocks(Path("docs/dashboards.md"), "text"))
+    assert is_shortened(shown, import_("--url", played.url).stdout)
 
 
 def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashboards) -> None:

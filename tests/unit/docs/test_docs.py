@@ -28,7 +28,7 @@ from profiler.settings import DEFAULT_EMF_METRICS, settings_help
 from profiler.sizing.prices import PRICE_TABLE_DATE
 from tests.cases import each_case
 from tests.cloudformation import PARAMETERS, QUERIES, is_in_the_record
-from tests.documentation import ROOT, blocks, pages, scripts
+from tests.documentation import ROOT, blocks, is_shortened, pages, scripts
 from tests.ended_runs import OOM as OUT_OF_MEMORY
 from tests.ended_runs import text_of
 from tests.runs import lines, report, slowdown
@@ -253,13 +253,6 @@ BLOCK = re.compile(
 BILLED_MS = 1_800_000
 INIT_MS = 20_000
 WORST_RUN = 17
-OMISSION = "  …"
-
-
-def is_shortened(text: str, whole: str) -> bool:
-    """Whether the text is the whole, except for what a line with an ellipsis replaces."""
-    parts = [re.escape(part) for part in f"\n{text}".split(f"\n{OMISSION}\n")]
-    return re.fullmatch(r"\n(?:.*\n)+?".join(parts), f"\n{whole}") is not None
 
 
 def nightly_etl(number: int) -> Report:
