@@ -6,7 +6,7 @@ from profiler.aggregation.memory_peak import Exactness, evidence_from
 from profiler.aggregation.record_assembly import RecordDraft
 from profiler.aggregation.record_evidence import CpuEvidence, RunEvidence
 from profiler.aggregation.run_end import RunEnd
-from profiler.collectors.collector import add_collected
+from profiler.collectors.collector import collected_parts
 from profiler.collectors.collector_kinds import Collector
 from profiler.core.timestamps import parse_ns
 from profiler.readers.container_sample import ResourceLimits
@@ -28,7 +28,6 @@ def draft_of(record: Record) -> RecordDraft:
         end_ns = round(metrics.duration_ms)
     end = RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=end_ns)
     sizes = ResourceLimits(vcpu=metrics.vcpu_size, memory_bytes=size_bytes(metrics.memory_size_mb))
-    draft = RecordDraft(record, end, sizes)
     exactness: Exactness = "at least"
     if metrics.memory_peak_source == "kernel":
         exactness = "exact"
@@ -37,12 +36,11 @@ def draft_of(record: Record) -> RecordDraft:
         cpu = CpuEvidence(cpu_seconds=metrics.cpu_seconds)
     peak_bytes = size_bytes(metrics.max_memory_used_mb)
     memory = evidence_from("statistics", peak_bytes, exactness)
-    draft.add_evidence(RunEvidence(metrics=metrics, cpu=cpu, memory=memory))
-    return draft
+    evidence = RunEvidence(metrics=metrics, cpu=cpu, memory=memory)
+    return RecordDraft(record, end, sizes, (evidence,))
 
 
 def with_collected(record: Record, collectors: Iterable[Collector], batch: str = COMMAND) -> Record:
     """Return the record with what the collectors measured."""
     draft = draft_of(record)
-    add_collected(draft, collectors, batch)
-    return draft.build_record()
+    return draft.build_record(collected_parts(collectors, draft.run, batch))

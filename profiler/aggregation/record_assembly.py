@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_peak import MemoryEvidence, MemoryPeak, choose_memory_peak
+from profiler.aggregation.memory_peak import (
+    MemoryEvidence,
+    MemoryPeak,
+    charged_to_limit_bytes,
+    choose_memory_peak,
+    with_peak,
+    with_unseen_peak,
+)
 from profiler.aggregation.out_of_memory import (
     OutOfMemoryVerdict,
     judge_out_of_memory,
@@ -20,22 +27,11 @@ from profiler.aggregation.record_evidence import (
     ProcessReadings,
     RunEvidence,
 )
-from profiler.aggregation.record_parts import (
-    RecordPart,
-    container_limits,
-    processes_within_total,
-    unmeasured_record,
-    unseen_bound_mb,
-    with_cpu_covered,
-    with_cpu_demand,
-    with_idle_parts,
-    with_peak,
-)
+from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.run_end import RunEnd
 from profiler.core.optional_math import known_values, max_known, rounded, sum_of_both
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND, parse_datetime
 from profiler.record.activity_model import NO_BREAKDOWN
-from profiler.record.measured import Number
 from profiler.record.record_model import (
     ABSENT_PARTS,
     NO_INTERVAL,
@@ -50,20 +46,15 @@ from profiler.record.record_model import (
     with_warnings,
 )
 from profiler.record.task_needs import measured_vcpu_limit
-from profiler.record.units import CPU_SECONDS_DIGITS, format_memory
+from profiler.record.units import CPU_SECONDS_DIGITS
 
 if TYPE_CHECKING:
+    from profiler.aggregation.slowdown import CpuDemand
     from profiler.readers.container_sample import ResourceLimits
-    from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-    from profiler.readers.linux.host import Host
 
 _PERCENT_DIGITS = 1
 # The kernel chooses the largest process of a group, by all that it maps, as its mark counts.
 _LEAST_VICTIM_SHARE = 0.5
-_PEAK_IS_UNSEEN = (
-    "The memory peak may have been {}: the control group's mark has so much beside the page cache "
-    "that was seen, so memory or page cache was larger between two samples."
-)
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
 _COLUMNS = ("vcpu_used", "memory_used_mb")
@@ -77,8 +68,8 @@ _OF_THE_RUN = (
 _T = TypeVar("_T", Metrics, Interval)
 
 
-class RecordDraft:
-    """Collects the evidence of a run and decides what its record says.
+class RecordDraft(Struct, frozen=True):
+    """The evidence of a run, which decides what its record says.
 
     ======================  =====================================================================
     value                   which evidence wins, and why
@@ -100,61 +91,26 @@ class RecordDraft:
     ======================  =====================================================================
 
     ``run`` is the record without measurements: identity, sizes, times, sampling, monitor. ``end``
-    has the times corrected for changes of the clock. ``sees_all_exits``: the profiler is the parent
-    of all processes, so no kill of a child is missed.
+    has the times corrected for changes of the clock. ``evidence`` is what the program itself
+    measured. ``sees_all_exits``: the profiler is the parent of all processes, so no kill of a child
+    is missed.
     """
 
-    def __init__(
-        self,
-        run: Record,
-        end: RunEnd,
-        sizes: "ResourceLimits",
-        *,
-        sees_all_exits: bool = False,
-    ) -> None:
-        self.run = run
-        self._end = end
-        self.sizes = sizes
-        self._sees_all_exits = sees_all_exits
-        self._own: list[RunEvidence] = []
-        self._parts: list[RecordPart] = []
+    run: Record
+    end: RunEnd
+    sizes: "ResourceLimits"
+    evidence: tuple[RunEvidence, ...] = ()
+    sees_all_exits: bool = False
 
-    @classmethod
-    def draft_of_container(
-        cls,
-        container: "ContainerMetadata",
-        task: "TaskMetadata",
-        end: RunEnd,
-        host: "Host",
-        stats_bytes: int | None = None,
-    ) -> "RecordDraft":
-        """The draft of a container's run: identity, sizes, times, and a kill that ECS knows of.
-
-        ``stats_bytes`` is the memory limit of the task stats, if the metadata have none.
+    def build_record(self, parts: Sequence[RecordPart] = ()) -> Record:
+        """The record by all evidence, with the ``parts`` of collectors; without their evidence if
+        there is a defect in it.
         """
-        sizes = container_limits(container, task, host, stats_bytes)
-        draft = cls(unmeasured_record(container, task, end, host, sizes), end, sizes)
-        if container.was_out_of_memory:
-            draft.add_evidence(RunEvidence(kills=KillEvidence(own_count=1)))
-        if container.excludes_memory_kill:
-            draft.add_evidence(RunEvidence(kills=KillEvidence(excludes_kill_at_end=True)))
-        return draft
-
-    def add_evidence(self, evidence: RunEvidence) -> None:
-        """Add what the program itself measured."""
-        self._own.append(evidence)
-
-    def add_part(self, part: RecordPart) -> None:
-        """Add what a collector measured."""
-        self._parts.append(part)
-
-    def build_record(self) -> Record:
-        """The record by all evidence; without that of collectors if there is a defect in it."""
         try:
-            return self._assemble_record(self._parts)
+            return self._assemble_record(parts)
         except Exception as error:  # noqa: BLE001  the rest of the record is worth more
             others = []
-            for part in self._parts:
+            for part in parts:
                 if part.evidence is not NOTHING_SEEN:
                     part = replace(part, evidence=NOTHING_SEEN, source=None)  # noqa: PLW2901
                 others.append(part)
@@ -163,28 +119,28 @@ class RecordDraft:
             )
 
     def _assemble_record(self, parts: Sequence[RecordPart]) -> Record:
-        seen = [*self._own, *(part.evidence for part in parts)]
+        seen = [*self.evidence, *(part.evidence for part in parts)]
         record = _with_usage(self.run, seen)
         for readings in known_values(evidence.processes for evidence in seen):
             record = _with_process_distributions(record, readings)
         activities = known_values(evidence.activity for evidence in seen)
         for activity in activities:
             record = with_activity(record, activity)
-        peak = choose_memory_peak(_memory_evidence(seen))
-        metrics = with_peak(record.metrics, peak.size_bytes, peak.source, self.sizes)
-        record = replace(record, metrics=metrics)
-        if not self._sees_all_exits:
-            marked_mb = max_known(*(evidence.memory_marked_mb for evidence in seen))
-            record = _with_unseen_peak(record, marked_mb)
+        memory = _memory_evidence(seen)
+        peak = choose_memory_peak(memory)
+        charged_bytes = charged_to_limit_bytes(memory, peak)
+        record = replace(record, metrics=with_peak(record.metrics, peak, self.sizes.memory_bytes))
+        if not self.sees_all_exits:
+            record = with_unseen_peak(record, [evidence.memory_marked_mb for evidence in seen])
         record = _with_process_rows(record, seen)
-        verdict = self._judge_out_of_memory(record, seen, peak)
+        verdict = self._judge_out_of_memory(record, seen, peak, charged_bytes)
         record = replace(
             record,
             likely_out_of_memory=verdict.likely,
             out_of_memory_evidence=verdict.evidence,
             memory_kills=_own_kills(seen),
         )
-        for evidence in self._own:
+        for evidence in self.evidence:
             record = _with_lower_bound_warnings(record, evidence)
         record = with_parts(record, parts)
         for activity in activities:
@@ -192,9 +148,15 @@ class RecordDraft:
         return record
 
     def _judge_out_of_memory(
-        self, record: Record, seen: Sequence[RunEvidence], peak: MemoryPeak
+        self,
+        record: Record,
+        seen: Sequence[RunEvidence],
+        peak: MemoryPeak,
+        charged_bytes: float | None,
     ) -> OutOfMemoryVerdict:
-        """Whether the kernel killed one of the run's processes, by the kills and the memory."""
+        """Whether the kernel killed one of the run's processes, by the kills and the memory, of
+        which ``charged_bytes`` count for the limit.
+        """
         kills = [evidence.kills for evidence in seen]
         counted = _most_own_kills(kills)
         # A kill in a shared group explains a failure of a run that held much of its memory; else,
@@ -203,17 +165,17 @@ class RecordDraft:
             least_bytes = _LEAST_VICTIM_SHARE * (self.sizes.memory_bytes or 0)
             marked_bytes = max(item.marked_bytes for item in kills)
             most_bytes = max(peak.size_bytes or least_bytes, marked_bytes)
-            if self._end.exit_code == 0 or most_bytes < least_bytes:
+            if self.end.exit_code == 0 or most_bytes < least_bytes:
                 return OutOfMemoryVerdict()
             return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
         may_have_missed = False
-        if not self._sees_all_exits:
+        if not self.sees_all_exits:
             may_have_missed = may_have_missed_kill(record) or any(
                 item.may_have_missed for item in kills
             )
         return judge_out_of_memory(
-            self._end,
-            memory_max_bytes=_memory_charged_to_limit_bytes(seen, peak),
+            self.end,
+            memory_max_bytes=charged_bytes,
             memory_size_bytes=self.sizes.memory_bytes,
             peak_source=peak.source,
             limit_hits=max_known(*(evidence.limit_hits for evidence in seen)),
@@ -278,6 +240,43 @@ def with_activity(record: Record, activity: ProcessActivity) -> Record:
     return replace(record, metrics=metrics, sampling=sampling)
 
 
+def with_idle_parts(record: Record, activity: ProcessActivity) -> Record:
+    """Add to the idle time of the GPUs what the batch did meanwhile, as far as that is known."""
+    idle = record.gpu_idle
+    started_ns = record.started_ns
+    firsts = known_values(gpu.first_used_seconds for gpu in record.gpus)
+    lasts = known_values(gpu.last_used_seconds for gpu in record.gpus)
+    if idle is None or activity.idle_parts is None or started_ns is None or not (firsts and lasts):
+        return record
+    before, between = activity.idle_parts(
+        started_ns + round(min(firsts) * NS_PER_SECOND),
+        started_ns + round(max(lasts) * NS_PER_SECOND),
+    )
+    idle = replace(
+        idle,
+        waiting_for=idle.waiting_for if between is NO_BREAKDOWN else between,
+        waiting_before=idle.waiting_before if before is NO_BREAKDOWN else before,
+    )
+    return replace(record, gpu_idle=idle)
+
+
+def with_cpu_demand(
+    metrics: Metrics, demand: "CpuDemand", *, vcpu_size: float | None, max_threads: int | None
+) -> Metrics:
+    """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have
+    been.
+    """
+    slowdown = demand.slowdown_by_vcpu(vcpu_size=vcpu_size, max_threads=max_threads)
+    bounds = None
+    if slowdown is not None:
+        bounds = {f"{size:g}": bounds_of_size for size, bounds_of_size in slowdown.items()}
+    return replace(
+        metrics,
+        vcpu_saturated_percent=demand.saturated_percent(vcpu_size),
+        slowdown_at_vcpu=bounds,
+    )
+
+
 def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
     """The run with the samples of its first source, and the totals of all."""
     metrics = run.metrics
@@ -307,20 +306,25 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
     record = replace(record, metrics=replace(metrics, cpu_seconds=cpu.cpu_seconds))
     if cpu.is_partial and record.sampling is not NOT_SAMPLED:
         return replace(record, sampling=replace(record.sampling, cpu_covered_percent=0.0))
-    return with_cpu_covered(record, cpu.until_ns)
+    return _with_cpu_covered(record, cpu.until_ns)
 
 
-def _with_unseen_peak(record: Record, marked_mb: Number | None) -> Record:
-    """The record with a bound, and a warning, where the control group's mark has notably more
-    beside the page cache than all samples.
+def _with_cpu_covered(record: Record, until_ns: int | None) -> Record:
+    """Add the share of the run up to the last reading of its CPU time, by the wall clock of its
+    start.
     """
-    metrics = record.metrics
-    bound_mb = unseen_bound_mb(metrics, marked_mb)
-    if bound_mb is None:
+    duration_ms = record.metrics.duration_ms
+    sampling = record.sampling
+    if sampling is NOT_SAMPLED or record.metrics.cpu_seconds is None:
         return record
-    larger_mb = max_known(metrics.memory_used_bound_mb, bound_mb)
-    record = replace(record, metrics=replace(metrics, memory_used_bound_mb=larger_mb))
-    return with_warnings(record, (_PEAK_IS_UNSEEN.format(format_memory(bound_mb)),))
+    # This module's own text. The regular expression of parse_ns would take 0.2 ms of every run.
+    started = parse_datetime(record.started_at)
+    if until_ns is None or started is None or not duration_ms:
+        return record
+    covered_ms = until_ns / NS_PER_MS - MS_PER_SECOND * started.timestamp()
+    percent = 100 * covered_ms / duration_ms
+    covered_percent = round(min(max(percent, 0.0), 100.0), 1)
+    return replace(record, sampling=replace(sampling, cpu_covered_percent=covered_percent))
 
 
 def _with_larger_maximum(first: AverageAndMaximum, second: AverageAndMaximum) -> AverageAndMaximum:
@@ -387,16 +391,6 @@ def _memory_evidence(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
     return items
 
 
-def _memory_charged_to_limit_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | None:
-    """The memory that counts for the limit: the peak, or all that the stats had."""
-    if peak.size_bytes is None:
-        return None
-    of_statistics = [
-        item.size_bytes for item in _memory_evidence(seen) if item.source == "statistics"
-    ]
-    return max(peak.size_bytes, *of_statistics, 0)
-
-
 def _most_own_kills(kills: Iterable[KillEvidence]) -> int | None:
     return max_known(*(item.own_count for item in kills))
 
@@ -411,6 +405,7 @@ def _with_process_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
         processes: tuple[Process, ...] = ()
         if named.rows:
             from profiler.record.process_rows import (
+                processes_within_total,
                 with_unread_cpu_row,  # the shortest runs have none
             )
 

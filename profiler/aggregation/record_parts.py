@@ -7,60 +7,37 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
-from profiler.aggregation.memory_peak import evidence_from
+from profiler.aggregation.memory_peak import evidence_from, unseen_bound_mb
 from profiler.aggregation.record_evidence import (
     NOTHING_SEEN,
     CpuEvidence,
     DemandEvidence,
-    ProcessActivity,
+    KillEvidence,
     RunEvidence,
 )
 from profiler.aggregation.run_end import RunEnd, run_end_of_exit
-from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.optional_math import (
-    difference,
-    first_known,
-    known,
-    known_members,
-    known_values,
-    max_known,
-    min_known,
-    rounded,
-)
-from profiler.core.timestamps import (
-    MS_PER_SECOND,
-    NS_PER_MS,
-    NS_PER_SECOND,
-    format_ms,
-    parse_datetime,
-    span_ms,
-)
+from profiler.core.optional_math import first_known, known, max_known, rounded
+from profiler.core.timestamps import NS_PER_MS, format_ms, span_ms
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
-from profiler.record.activity_model import NO_BREAKDOWN
-from profiler.record.measured import Number
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     NO_READINGS,
-    NOT_MEASURED,
-    NOT_SAMPLED,
     NOTHING_VISIBLE,
     UNKNOWN_PROCESSOR,
     UNKNOWN_SIZE,
     AverageAndMaximum,
     Container,
-    Distribution,
     Interval,
     Metrics,
     OtherContainer,
     PeakSource,
-    Process,
     Processor,
     Record,
     Sampling,
@@ -68,7 +45,6 @@ from profiler.record.record_model import (
     TaskSize,
     Visible,
 )
-from profiler.record.task_needs import uncached_peak_mb
 from profiler.record.units import (
     CPU_SECONDS_DIGITS,
     MIB,
@@ -80,12 +56,6 @@ from profiler.record.units import (
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-
-# The time of the highest sample counts as the time of the peak if the sample reached this part of
-# it.
-_SAMPLED_PEAK_FRACTION = 0.9
-# What a runtime needs for a moment to start a container counts in its group, too.
-_MIN_UNSEEN_MB = 32
 
 
 class RecordPart(Struct, frozen=True, kw_only=True):
@@ -101,26 +71,6 @@ class RecordPart(Struct, frozen=True, kw_only=True):
     source: str | None = None
     warnings: tuple[str, ...] = ()
     reader_cpu_ns: int = 0
-
-
-def with_idle_parts(record: Record, activity: ProcessActivity) -> Record:
-    """Add to the idle time of the GPUs what the batch did meanwhile, as far as that is known."""
-    idle = record.gpu_idle
-    started_ns = record.started_ns
-    firsts = known_values(gpu.first_used_seconds for gpu in record.gpus)
-    lasts = known_values(gpu.last_used_seconds for gpu in record.gpus)
-    if idle is None or activity.idle_parts is None or started_ns is None or not (firsts and lasts):
-        return record
-    before, between = activity.idle_parts(
-        started_ns + round(min(firsts) * NS_PER_SECOND),
-        started_ns + round(max(lasts) * NS_PER_SECOND),
-    )
-    idle = replace(
-        idle,
-        waiting_for=idle.waiting_for if between is NO_BREAKDOWN else between,
-        waiting_before=idle.waiting_before if before is NO_BREAKDOWN else before,
-    )
-    return replace(record, gpu_idle=idle)
 
 
 def container_limits(
@@ -177,23 +127,6 @@ def pinned_memory_warnings(usage: ContainerUsage) -> tuple[str, ...]:
     return (warning,)
 
 
-def unseen_bound_mb(metrics: Metrics, marked_mb: Number | None) -> Number | None:
-    """What the control group's mark has beside the page cache, if that is notably above the memory
-    of all samples: between two of them, there was more memory, or more page cache.
-
-    ``marked_mb`` is the most that the mark had beside the page cache of the samples before and
-    after it rose: if that is unknown, the largest page cache counts.
-    """
-    if metrics.memory_peak_source != "sampled":
-        return None
-    if metrics.memory_cache_mb.max is not None:
-        marked_mb = max_known(marked_mb, uncached_peak_mb(metrics))
-    unseen_mb = difference(marked_mb, metrics.max_memory_used_mb or 0)
-    if marked_mb is None or unseen_mb is None or unseen_mb < _MIN_UNSEEN_MB:
-        return None
-    return marked_mb if is_notable(unseen_mb * MIB, marked_mb * MIB) else None
-
-
 def size_metrics(sizes: ResourceLimits) -> Metrics:
     """The metrics of a container of which only the limits are known."""
     return Metrics(
@@ -229,83 +162,6 @@ def _unknown_if_zero(huge_pages: AverageAndMaximum) -> AverageAndMaximum:
     return huge_pages if huge_pages.max else NO_READINGS
 
 
-def with_peak(
-    metrics: Metrics, size_bytes: float | None, source: PeakSource | None, sizes: ResourceLimits
-) -> Metrics:
-    """Replace the memory peak of the samples, also as the distributions' maximum; far above
-    them, it has no time.
-    """
-    limit_bytes = sizes.memory_bytes
-    percent = None
-    if size_bytes is not None and limit_bytes:
-        # The kernel lets a process that it kills exceed the limit by less than 1 MiB.
-        if limit_bytes < size_bytes < limit_bytes + MIB:
-            size_bytes = limit_bytes
-        percent = round(100 * size_bytes / limit_bytes, 3)
-    peak_mb = bytes_to_mebibytes(size_bytes)
-    sampled_mb = metrics.memory_used_mb.max
-    bound_mb = metrics.memory_used_bound_mb
-    if (bound_mb or 0) <= (peak_mb or 0):
-        bound_mb = None
-    peak_at: str | None = None
-    if peak_mb is not None and sampled_mb is not None:
-        is_near = sampled_mb >= _SAMPLED_PEAK_FRACTION * peak_mb
-        peak_at = metrics.max_memory_used_at if is_near else None
-    return replace(
-        metrics,
-        max_memory_used_mb=peak_mb,
-        max_memory_used_at=peak_at,
-        memory_used_bound_mb=bound_mb,
-        memory_peak_source=source,
-        memory_used_mb=_with_max(metrics.memory_used_mb, peak_mb),
-        memory_utilization_percent=_with_max(metrics.memory_utilization_percent, percent),
-    )
-
-
-def processes_within_total(
-    processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False
-) -> tuple[Process, ...]:
-    """The processes, each with at most the memory peak of all together; the only one
-    (``is_one``) has it.
-    """
-    limited: list[Process] = []
-    for process in processes:
-        peak_mb = process.max_memory_used_mb
-        if peak_mb is not None:
-            # The kernel's mark of a process can be a little higher than its control group's.
-            peak_mb = total_mb if is_one else min_known(peak_mb, total_mb)
-        limited.append(replace(process, max_memory_used_mb=peak_mb))
-    return tuple(limited)
-
-
-def with_cpu_demand(
-    metrics: Metrics, demand: CpuDemand, *, vcpu_size: float | None, max_threads: int | None
-) -> Metrics:
-    """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have
-    been.
-    """
-    slowdown = demand.slowdown_by_vcpu(vcpu_size=vcpu_size, max_threads=max_threads)
-    bounds = None
-    if slowdown is not None:
-        bounds = {f"{size:g}": bounds_of_size for size, bounds_of_size in slowdown.items()}
-    return replace(
-        metrics,
-        vcpu_saturated_percent=demand.saturated_percent(vcpu_size),
-        slowdown_at_vcpu=bounds,
-    )
-
-
-def _with_max(distribution: Distribution, maximum: float | None) -> Distribution:
-    """The distribution with another maximum, which no other of its values exceeds."""
-    if distribution is NOT_MEASURED or maximum is None:
-        return distribution
-    peak = float(maximum)
-    known_levels = known_members(asdict(distribution))
-    values: dict[str, float] = {name: min(value, peak) for name, value in known_levels.items()}
-    values["max"] = peak
-    return Distribution(**values)
-
-
 def build_interval(
     totals: UsageWindow,
     devices: DeviceReadings,
@@ -323,24 +179,6 @@ def build_interval(
         gpu_memory_used_mb=devices.gpu_memory_bytes.average_and_maximum(per=MIB),
         neuron_utilization_percent=devices.neuron_percent.average_and_maximum(),
     )
-
-
-def with_cpu_covered(record: Record, until_ns: int | None) -> Record:
-    """Add the share of the run up to the last reading of its CPU time, by the wall clock of its
-    start.
-    """
-    duration_ms = record.metrics.duration_ms
-    sampling = record.sampling
-    if sampling is NOT_SAMPLED or record.metrics.cpu_seconds is None:
-        return record
-    # This module's own text. The regular expression of parse_ns would take 0.2 ms of every run.
-    started = parse_datetime(record.started_at)
-    if until_ns is None or started is None or not duration_ms:
-        return record
-    covered_ms = until_ns / NS_PER_MS - MS_PER_SECOND * started.timestamp()
-    percent = 100 * covered_ms / duration_ms
-    covered_percent = round(min(max(percent, 0.0), 100.0), 1)
-    return replace(record, sampling=replace(sampling, cpu_covered_percent=covered_percent))
 
 
 def build_sampling(
@@ -452,6 +290,14 @@ def _sizes_and_times(
         init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
         ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
         ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
+    )
+
+
+def metadata_evidence(container: "ContainerMetadata") -> RunEvidence:
+    """What ECS knows of kills for lack of memory in a container."""
+    own_count = 1 if container.was_out_of_memory else None
+    return RunEvidence(
+        kills=KillEvidence(own_count=own_count, excludes_kill_at_end=container.excludes_memory_kill)
     )
 
 

@@ -192,11 +192,11 @@ class RunSeries:
         return Series(
             started_at=format_ms(self._started_ns),
             step_ms=rounded_number(self.step_ns / NS_PER_MS) or 0,
-            vcpu_used=rounded_column(step_means(self.cpu, length)),
             memory_used_mb=rounded_column(self.memory_mb(length)),
-            gpu_utilization_percent=rounded_column(step_means(self.gpu, length)),
-            neuron_utilization_percent=rounded_column(step_means(self.neuron, length)),
-            cpu_wait=rounded_column(step_means(self.cpu_wait, length)),
+            vcpu_used=_rounded_means(self.cpu, length),
+            gpu_utilization_percent=_rounded_means(self.gpu, length),
+            neuron_utilization_percent=_rounded_means(self.neuron, length),
+            cpu_wait=_rounded_means(self.cpu_wait, length),
         )
 
     def copy_within_limits(
@@ -270,6 +270,11 @@ def step_means(column: _QuantityCells[_Sum], length: int) -> Column:
     return tuple(
         total / weight if weight else None for total, weight in column.padded_cells(length)
     )
+
+
+def _rounded_means(column: _QuantityCells[_Sum], length: int) -> Column | None:
+    """The means as the record has them; None if no step was measured."""
+    return rounded_column(step_means(column, length))
 
 
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:

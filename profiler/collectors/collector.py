@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from profiler.aggregation.record_assembly import RecordDraft, left_out_warning
+from profiler.aggregation.record_assembly import left_out_warning
 from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.core.background_call import BackgroundCall
@@ -153,12 +153,11 @@ class _GpusOfBatch:
         return sum_of_both(first_of(known), self._offset_ns)
 
 
-def add_collected(
-    draft: RecordDraft, collectors: "Iterable[Collector]", batch: str = COMMAND
-) -> None:
-    """Add the values, evidence, sources and warnings of all collectors to the draft."""
-    for collector in collectors:
-        draft.add_part(_part_or_warning(collector, draft.run, batch))
+def collected_parts(
+    collectors: "Iterable[Collector]", record: Record, batch: str = COMMAND
+) -> tuple[RecordPart, ...]:
+    """The parts that all collectors have of a record, which has no measurement yet."""
+    return tuple(_part_or_warning(collector, record, batch) for collector in collectors)
 
 
 def _part_or_warning(collector: "Collector", record: Record, batch: str) -> RecordPart:

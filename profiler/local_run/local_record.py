@@ -32,6 +32,7 @@ from profiler.aggregation.record_parts import (
     container_limits,
     record_processor_of,
     size_metrics,
+    unmeasured_record,
     usage_metrics,
     visible_hardware_of,
 )
@@ -120,7 +121,7 @@ def apply_placement(
     task = placement.task
     own = replace(placement.container, started_ns=started_ns)
     end = RunEnd(status="running", until_ns=finished_ns)
-    placed = RecordDraft.draft_of_container(own, task, end, Host()).run
+    placed = unmeasured_record(own, task, end, Host(), ResourceLimits())
     target = awslogs_target(
         own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn
     )
@@ -322,9 +323,7 @@ def draft_run_record(
         warnings=_observation_warnings(observed),
     )
     # The profiler is the parent of the command: it sees the exit of each process.
-    draft = RecordDraft(run, end, sizes, sees_all_exits=True)
-    draft.add_evidence(evidence)
-    return draft
+    return RecordDraft(run, end, sizes, (evidence,), sees_all_exits=True)
 
 
 def _cpu_evidence(observed: RunObservation) -> CpuEvidence | None:

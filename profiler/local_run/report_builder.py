@@ -16,7 +16,7 @@ from profiler.aggregation.record_assembly import RecordDraft
 from profiler.aggregation.record_evidence import RunEvidence
 from profiler.aggregation.record_parts import build_sampling, kernel_memory_warnings
 from profiler.aggregation.run_end import run_end_of_exit
-from profiler.collectors.collector import add_collected
+from profiler.collectors.collector import collected_parts
 from profiler.core.background_call import NoCall
 from profiler.core.clock import ClockJumpDetector
 from profiler.core.optional_math import excess, known_values
@@ -108,8 +108,7 @@ class ReportBuilder(Struct, eq=False):
         identity = replace(self._identity, placement=self._request.result_so_far())
         observed = self._observed_run(ignored_sigchld=False)
         draft = self._draft_of_samples(observed, identity, self._notices.warnings)
-        add_collected(draft, self._sampler.plan.collectors)
-        return draft.build_record()
+        return draft.build_record(collected_parts(self._sampler.plan.collectors, draft.run))
 
     def so_far(self) -> "tuple[Report, RunSeries | None]":
         """The report, and the history's series, of a run whose profiler is killed now."""
@@ -235,8 +234,7 @@ class ReportBuilder(Struct, eq=False):
         warnings = self._warnings(ending) + doubts + observation.doubts.unread
         warnings += observation.doubts.notes + missing
         draft = self._draft_of_samples(observation, identity, warnings)
-        add_collected(draft, plan.collectors)
-        record = draft.build_record()
+        record = draft.build_record(collected_parts(plan.collectors, draft.run))
         now_ns = self._sampler.prepared.clock.wall_ns()
         if self._has_evidence(record) and not doubts:
             from profiler.sizing.advice import with_recommendation  # not for the shortest runs
@@ -317,7 +315,7 @@ class ReportBuilder(Struct, eq=False):
             min_series_step_ms=sampler.min_series_step_ms,
             max_series_steps=2 * sampler.plan.series_points,
         )
-        draft.run = replace(
+        run = replace(
             draft.run,
             sampling=build_sampling(
                 observation.usage,
@@ -329,9 +327,10 @@ class ReportBuilder(Struct, eq=False):
             monitor=_monitor(warnings, sampler.prepared),
             notices=self._notices.raised_notices,
         )
+        evidence = draft.evidence
         if details is not None:
-            draft.add_evidence(_details_evidence(details, draft.run, sampler.command.cpu_ns))
-        return draft
+            evidence += (_details_evidence(details, run, sampler.command.cpu_ns),)
+        return replace(draft, run=run, evidence=evidence)
 
     def _are_children_lost(self, *, ignored_sigchld: bool) -> bool:
         """Whether the kernel gave the CPU time of some processes to nobody."""

@@ -12,12 +12,15 @@ from profiler.aggregation.record_parts import (
     build_interval,
     build_other_container,
     build_sampling,
+    container_limits,
+    metadata_evidence,
     statistics_evidence,
+    unmeasured_record,
 )
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_notices import NoticeFinding, RunNotices
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.collectors.collector import add_collected
+from profiler.collectors.collector import collected_parts
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
 from profiler.monitor.followed_container import FollowedContainer
@@ -69,20 +72,20 @@ class LineBuilder(Struct, eq=False):
 
         self.sampler.add_device_readings()
         draft = self._draft_of_stats(batch, task, outcome)
-        collectors = self.shared.collectors
-        batch_id = batch.container.followed_id
-        add_collected(draft, collectors, batch_id)
-        record = draft.build_record()
+        record = self._record_of(batch, draft)
         record = with_recommendation(
             record, self.settings.prices, time=format_ms(self.shared.clock.wall_ns())
         )
         line = self._line("task.report", record if has_cost else replace(record, cost=UNKNOWN_COST))
-        return line, collectors.stacks_line(record, batch_id)
+        return line, self.shared.collectors.stacks_line(record, batch.container.followed_id)
 
     def bare_report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
-        draft = RecordDraft.draft_of_container(batch.container, task, outcome, self.sampler.host)
-        record = draft.build_record()
+        container = batch.container
+        host = self.sampler.host
+        sizes = container_limits(container, task, host)
+        run = unmeasured_record(container, task, outcome, host, sizes)
+        record = RecordDraft(run, outcome, sizes, (metadata_evidence(container),)).build_record()
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
 
@@ -102,13 +105,12 @@ class LineBuilder(Struct, eq=False):
                 started_ns=batch.interval_started_ns or container.started_ns or now_ns,
                 finished_ns=now_ns,
             )
-            draft.run = replace(draft.run, interval=interval)
+            draft = replace(draft, run=replace(draft.run, interval=interval))
             batch.interval_devices = DeviceReadings()
             batch.interval_started_ns = now_ns
         if batch.notices is not None:
             batch.notices.notices.is_fuller = False
-        add_collected(draft, self.shared.collectors, container.followed_id)
-        return self._line("task.checkpoint", draft.build_record())
+        return self._line("task.checkpoint", self._record_of(batch, draft))
 
     def notice_line(
         self,
@@ -122,12 +124,10 @@ class LineBuilder(Struct, eq=False):
         from profiler.record.notice_model import NoticeLine, encode_notice_line
 
         now_ns = self.shared.clock.wall_ns()
-        collectors = self.shared.collectors
-        batch_id = batch.container.followed_id
         draft = self._draft_of_stats(batch, task, self._end_for_now(batch, now_ns))
-        add_collected(draft, collectors, batch_id)
-        record = without_lists(draft.build_record())
-        notice = notices.raise_notice(finding, partial(collectors.longest_wait, batch_id))
+        record = without_lists(self._record_of(batch, draft))
+        longest_wait = partial(self.shared.collectors.longest_wait, batch.container.followed_id)
+        notice = notices.raise_notice(finding, longest_wait)
         return encode_notice_line(
             NoticeLine(
                 time=format_ms(now_ns),
@@ -151,6 +151,11 @@ class LineBuilder(Struct, eq=False):
 
         return encode_line(report, emf_members(report, settings.emf_metrics))
 
+    def _record_of(self, batch: FollowedContainer, draft: RecordDraft) -> Record:
+        """The record by the draft and by what the collectors measured of the batch."""
+        batch_id = batch.container.followed_id
+        return draft.build_record(collected_parts(self.shared.collectors, draft.run, batch_id))
+
     def _draft_of_stats(
         self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd
     ) -> RecordDraft:
@@ -158,13 +163,20 @@ class LineBuilder(Struct, eq=False):
         usage = batch.usage
         sampler = self.sampler
         is_job = self.settings.batch_job is not NO_JOB
-        draft = RecordDraft.draft_of_container(
-            batch.container, task, outcome, sampler.host, usage.memory_limit_bytes
-        )
-        draft.run = replace(
-            draft.run,
+        containers = tuple(self._other_containers(batch, task))
+        monitor = self._monitor(batch)
+        series = None
+        if outcome.status != "running" and usage.series is not None:
+            series = usage.series.series_so_far()
+        demand = self._demand_of(batch)
+        sizes = container_limits(batch.container, task, sampler.host, usage.memory_limit_bytes)
+        evidence = [metadata_evidence(batch.container)]
+        if usage.samples:
+            evidence.append(statistics_evidence(usage, sizes, series=series, demand=demand))
+        run = replace(
+            unmeasured_record(batch.container, task, outcome, sampler.host, sizes),
             batch=self.settings.batch_job if is_job else job_of_variables(task.batch),
-            containers=tuple(self._other_containers(batch, task)),
+            containers=containers,
             sampling=build_sampling(
                 usage,
                 (sampler.source_name,),
@@ -172,24 +184,23 @@ class LineBuilder(Struct, eq=False):
                 failures=sampler.stats_health.failures,
                 missed=self.shared.ticker.missed - self.missed_before,
             ),
-            monitor=self._monitor(batch),
+            monitor=monitor,
             notices=() if batch.notices is None else batch.notices.notices.raised,
             log_group=batch.streams.log_group,
             log_stream=batch.streams.log_stream,
             log_region=batch.streams.log_region,
         )
-        if not usage.samples:
-            return draft
-        series = None
-        if outcome.status != "running" and usage.series is not None:
-            series = usage.series.series_so_far()
-        demand = None
-        if batch.may_be_batch:
-            demand = DemandEvidence(
-                demand=batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads
-            )
-        draft.add_evidence(statistics_evidence(usage, draft.sizes, series=series, demand=demand))
-        return draft
+        return RecordDraft(run, outcome, sizes, tuple(evidence))
+
+    def _demand_of(self, followed: FollowedContainer) -> DemandEvidence | None:
+        """The vCPUs that the task used; None with another container than the batch."""
+        if not followed.may_be_batch:
+            return None
+        return DemandEvidence(
+            demand=followed.demand,
+            vcpu_size=followed.vcpu_size,
+            max_threads=self.sampler.max_threads,
+        )
 
     def _other_containers(
         self, batch: FollowedContainer, task: TaskMetadata

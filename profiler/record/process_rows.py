@@ -2,13 +2,14 @@
 each name is a lower bound, and the largest in words.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.measured import Exactly, Measured, measured_from
+from profiler.core.optional_math import min_known
+from profiler.record.measured import Exactly, Measured, Number, measured_from
 from profiler.record.record_model import Process
 from profiler.record.units import CPU_SECONDS_DIGITS, format_memory, format_value
 
@@ -143,3 +144,19 @@ def with_unread_cpu_row(rows: Sequence[Process], cpu_seconds: float | None) -> t
     if is_notable_cpu(-excess_seconds, cpu_seconds):
         count = None
     return (*named, Process(name=OTHER_PROCESSES, count=count, cpu_seconds=other_seconds))
+
+
+def processes_within_total(
+    processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False
+) -> tuple[Process, ...]:
+    """The processes, each with at most the memory peak of all together; the only one
+    (``is_one``) has it.
+    """
+    limited: list[Process] = []
+    for process in processes:
+        peak_mb = process.max_memory_used_mb
+        if peak_mb is not None:
+            # The kernel's mark of a process can be a little higher than its control group's.
+            peak_mb = total_mb if is_one else min_known(peak_mb, total_mb)
+        limited.append(replace(process, max_memory_used_mb=peak_mb))
+    return tuple(limited)

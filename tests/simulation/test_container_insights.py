@@ -17,7 +17,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.record_parts import with_cpu_demand
+from profiler.aggregation.record_assembly import with_cpu_demand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics
 from profiler.core.timestamps import NS_PER_SECOND

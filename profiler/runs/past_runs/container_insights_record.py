@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.record_parts import with_cpu_demand
+from profiler.aggregation.record_assembly import with_cpu_demand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.core.container_roles import TaskContainer, container_roles

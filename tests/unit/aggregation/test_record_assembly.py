@@ -6,7 +6,6 @@ import pytest
 from profiler.aggregation.memory_peak import EvidenceSource, Exactness, evidence_from
 from profiler.aggregation.record_assembly import RecordDraft, choose_cpu_evidence
 from profiler.aggregation.record_evidence import (
-    NOTHING_SEEN,
     CpuEvidence,
     KillEvidence,
     ProcessRows,
@@ -40,10 +39,7 @@ def draft(end: RunEnd, *seen: RunEvidence, **options: Any) -> RecordDraft:
         sampling=Sampling(sources=("stats",)),
         monitor=Monitor(),
     )
-    drafted = RecordDraft(run, end, ResourceLimits(memory_bytes=100 * MIB), **options)
-    for evidence in seen:
-        drafted.add_evidence(evidence)
-    return drafted
+    return RecordDraft(run, end, ResourceLimits(memory_bytes=100 * MIB), seen, **options)
 
 
 @pytest.mark.parametrize(
@@ -158,14 +154,12 @@ def test_a_partial_cpu_time_covers_nothing_of_the_run() -> None:
 
 
 def test_a_source_is_named_whatever_the_order_of_the_collectors() -> None:
-    for parts in (("nvml", "processes"), ("processes", "nvml")):
-        drafted = draft(KILLED)
-        for source in parts:
-            evidence = RunEvidence() if source == "processes" else NOTHING_SEEN
-            drafted.add_part(RecordPart(source=source, evidence=evidence))
-        sampling = drafted.build_record().sampling
+    gpus = RecordPart(source="nvml")
+    processes = RecordPart(source="processes", evidence=RunEvidence())
+    for parts in ((gpus, processes), (processes, gpus)):
+        sampling = draft(KILLED).build_record(parts).sampling
         assert sampling != NOT_SAMPLED
-        assert sampling.sources == ("stats", *parts)
+        assert sampling.sources == ("stats", *(part.source for part in parts))
 
 
 def test_a_defect_in_the_evidence_of_a_collector_costs_only_that_evidence() -> None:
@@ -174,9 +168,11 @@ def test_a_defect_in_the_evidence_of_a_collector_costs_only_that_evidence() -> N
 
     drafted = draft(KILLED, RunEvidence(memory=evidence_from("statistics", 50 * MIB)))
     rows = ProcessRows(rows=(), with_commands=broken)
-    drafted.add_part(RecordPart(source="processes", evidence=RunEvidence(rows=rows)))
-    drafted.add_part(RecordPart(source="nvml", warnings=("GPU.",)))
-    record = drafted.build_record()
+    parts = (
+        RecordPart(source="processes", evidence=RunEvidence(rows=rows)),
+        RecordPart(source="nvml", warnings=("GPU.",)),
+    )
+    record = drafted.build_record(parts)
     assert record.metrics.max_memory_used_mb == 50
     assert record.sampling == Sampling(sources=("stats", "nvml"))
     assert record.monitor.warnings == (

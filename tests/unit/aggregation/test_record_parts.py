@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.record_assembly import RecordDraft
+from profiler.aggregation.memory_peak import MemoryPeak, with_peak
+from profiler.aggregation.record_assembly import RecordDraft, with_cpu_demand, with_idle_parts
 from profiler.aggregation.record_evidence import ProcessActivity, RunEvidence
 from profiler.aggregation.record_parts import (
     RecordPart,
@@ -14,13 +15,12 @@ from profiler.aggregation.record_parts import (
     build_other_container,
     build_sampling,
     container_limits,
+    metadata_evidence,
     pinned_memory_warnings,
     statistics_evidence,
+    unmeasured_record,
     usage_metrics,
     visible_hardware_of,
-    with_cpu_demand,
-    with_idle_parts,
-    with_peak,
 )
 from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.aggregation.slowdown import CpuDemand
@@ -86,11 +86,13 @@ def batch_record(
 ) -> Record:
     """The record of a batch by the task stats alone."""
     limit_bytes = None if usage is None else usage.memory_limit_bytes
-    draft = RecordDraft.draft_of_container(container, task, end, host, limit_bytes)
-    draft.run = replace(draft.run, containers=tuple(others))
+    sizes = container_limits(container, task, host, limit_bytes)
+    run = unmeasured_record(container, task, end, host, sizes)
+    run = replace(run, containers=tuple(others))
+    evidence = [metadata_evidence(container)]
     if usage is not None:
-        draft.add_evidence(statistics_evidence(usage, draft.sizes))
-    return draft.build_record()
+        evidence.append(statistics_evidence(usage, sizes))
+    return RecordDraft(run, end, sizes, tuple(evidence)).build_record()
 
 
 def interval(usage: ContainerUsage, lasts: float = 0) -> Interval:
@@ -165,9 +167,14 @@ def test_usage_is_relative_to_the_limits() -> None:
     )
 
 
+def with_kernel_peak(metrics: Metrics, size_bytes: float) -> Metrics:
+    peak = MemoryPeak(size_bytes=size_bytes, source="kernel")
+    return with_peak(metrics, peak, SIZES.memory_bytes)
+
+
 def test_no_value_is_above_a_peak_that_is_cut_to_the_limit() -> None:
     usage = usage_with(None, at=(1, 2), mib=400.5)
-    metrics = with_peak(usage_metrics(usage, SIZES), 400.5 * MIB, "kernel", SIZES)
+    metrics = with_kernel_peak(usage_metrics(usage, SIZES), 400.5 * MIB)
     used, percent = present(metrics.memory_used_mb), present(metrics.memory_utilization_percent)
     assert {metrics.max_memory_used_mb, used.avg, used.p99, used.max} == {400}
     assert {percent.avg, percent.p99, percent.max} == {100}
@@ -181,9 +188,9 @@ def test_what_open_files_may_keep_bounds_the_memory_used(
     metrics = usage_metrics(usage, SIZES)
     assert metrics.memory_used_bound_mb == bound_mb
     assert len(pinned_memory_warnings(usage)) == (bound_mb is not None)
-    certain = with_peak(metrics, 120 * MIB, "kernel", SIZES)
+    certain = with_kernel_peak(metrics, 120 * MIB)
     assert certain.memory_used_bound_mb == bound_mb, "a mark of the processes lacks kernel memory"
-    assert with_peak(metrics, 150 * MIB, "kernel", SIZES).memory_used_bound_mb is None
+    assert with_kernel_peak(metrics, 150 * MIB).memory_used_bound_mb is None
 
 
 def test_unknown_counters_are_absent() -> None:
@@ -243,7 +250,7 @@ def test_the_sampling_is_described_in_milliseconds() -> None:
 
 def test_another_peak_than_that_of_the_samples_is_the_maximum_everywhere() -> None:
     """123456789 bytes are 117.738 MiB and 29.434 % of 400."""
-    assert with_peak(USED, 123456789, "kernel", SIZES) == replace(
+    assert with_kernel_peak(USED, 123456789) == replace(
         USED,
         max_memory_used_mb=117.738,
         max_memory_used_at=None,
@@ -258,7 +265,7 @@ def test_another_peak_than_that_of_the_samples_is_the_maximum_everywhere() -> No
     [(100, USED.max_memory_used_at), (111, USED.max_memory_used_at), (112, None), (200, None)],
 )
 def test_a_peak_has_a_time_if_a_sample_was_near_it(peak_mib: int, at: str | None) -> None:
-    assert with_peak(USED, peak_mib * MIB, "kernel", SIZES).max_memory_used_at == at
+    assert with_kernel_peak(USED, peak_mib * MIB).max_memory_used_at == at
 
 
 def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
@@ -480,10 +487,7 @@ def test_identity_from_the_arn(
 
 
 def of_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
-    draft = draft_of(record)
-    for part in parts:
-        draft.add_part(part)
-    return draft.build_record()
+    return draft_of(record).build_record(parts)
 
 
 def test_the_order_of_the_parts_has_no_effect_on_values() -> None:

@@ -389,8 +389,8 @@ def _record(observed: RunObservation) -> Record:
         observed.usage, ("processes",), interval_ns=20 * _MS, failures=0, missed=0
     )
     draft = draft_run_record(identity, observed, sizes)
-    draft.run = replace(draft.run, sampling=sampling, monitor=Monitor(version="1"))
-    return draft.build_record()
+    run = replace(draft.run, sampling=sampling, monitor=Monitor(version="1"))
+    return replace(draft, run=run).build_record()
 
 
 def test_a_run_without_samples_has_the_kernels_totals_only() -> None:

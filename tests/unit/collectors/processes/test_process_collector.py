@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.record_evidence import RunEvidence
 from profiler.aggregation.record_parts import RecordPart
-from profiler.collectors.collector import add_collected
+from profiler.collectors.collector import collected_parts
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.cgroup.container_group import GroupReading
@@ -479,9 +479,9 @@ def test_whether_memory_ran_out_follows_from_the_end_and_the_peak() -> None:
     at_limit = replace(at_limit, metrics=replace(at_limit.metrics, max_memory_used_mb=800))
     for hits, expected in ((1, (True, "exit-137-at-limit")), (0, (None, None))):
         draft = draft_of(at_limit)
-        draft.add_evidence(RunEvidence(limit_hits=hits))
-        add_collected(draft, (CollectedBatch().run(60).collector,), "b")
-        assert verdict(draft.build_record()) == expected
+        draft = replace(draft, evidence=(*draft.evidence, RunEvidence(limit_hits=hits)))
+        parts = collected_parts((CollectedBatch().run(60).collector,), draft.run, "b")
+        assert verdict(draft.build_record(parts)) == expected
     # A low mark of the whole batch excludes a kill.
     fakes = CollectedBatch(group=lambda at: group(used=100, peak=120, is_empty=at >= 2))
     record = fakes.run(2).record("failure", 137, finished_at=format_ms(START_NS + seconds(60)))
