@@ -226,6 +226,12 @@ _LONG_PROGRAMS = {
         )
         for wait in ("child", "pipe")
     },
+    **{
+        f"uninterruptible: {wait}": _long(
+            f"{{python}} -m tests.programs.uninterruptible {wait} 12 {{{where}}}"
+        )
+        for wait, where in (("read_directly", "folder"), ("sync", "folder"), ("vfork", "vforks"))
+    },
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),

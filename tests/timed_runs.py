@@ -161,6 +161,13 @@ def _go_program(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def _vforks(folder: Path) -> Iterator[str]:
+    made = str(folder / "vforks")
+    subprocess.run([_need("gcc"), "-o", made, _SOURCES / "vforks.c"], check=True)
+    yield made
+
+
+@contextlib.contextmanager
 def _locked_file(folder: Path) -> Iterator[str]:
     _need("flock")
     path = folder / "locked"
@@ -295,6 +302,7 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
     "java": _java_classes,
     "virtual": _virtual_threads,
     "go": _go_program,
+    "vforks": _vforks,
     "locked": _locked_file,
     "slow_disk": _slow_disk_file,
     "groups": _groups,

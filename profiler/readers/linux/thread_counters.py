@@ -108,7 +108,8 @@ class FollowedThread(Struct, eq=False):
     ``last_wait`` is what it waited for when it was asked last and could not run.
     ``ran_after_ns``: its present wait has begun after this. ``waited_until_ns``: the wait before
     went on until then; since then the thread ran, and waited for a CPU, for ``busy_ns``, of which
-    it waited for ``queued_ns``.
+    it waited for ``queued_ns``. ``disk_marks`` are as of its last uninterruptible sleep: see
+    :class:`DiskEvidence`.
     """
 
     thread_id: int
@@ -134,6 +135,7 @@ class FollowedThread(Struct, eq=False):
     waited_until_ns: int = 0
     busy_ns: int = 0
     queued_ns: int = 0
+    disk_marks: tuple[int, int] | None = None
 
     def read_growth(
         self, since: ReadingNumberAndTime, now: ReadingNumberAndTime, process: int
@@ -195,6 +197,11 @@ class FollowedThread(Struct, eq=False):
         self.is_stale = True
         self.ran_after_ns = since.at_ns
         return growth
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it was on a CPU since its counters were read last."""
+        return proc.read_beginning(f"{self.path}/schedstat", _MAX_FILE_BYTES) != self.text
 
     def work_begin_bounds(self, now_ns: int, *, is_able: bool) -> WorkBeginBounds:
         """When the thread has begun to run since the wait before; ``is_able``: it still can."""

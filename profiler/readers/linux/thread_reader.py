@@ -16,6 +16,7 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.batch_group import BatchGroup
 from profiler.readers.linux.cpu_pressure import PressureFiles
+from profiler.readers.linux.disk_evidence import DiskEvidence
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
 from profiler.readers.linux.poll_outcome import (
     ConnectionArrival,
@@ -44,6 +45,7 @@ from profiler.readers.linux.thread_counters import (
     open_thread,
 )
 from profiler.readers.linux.wait_reader import (
+    DISK_BY_STATE,
     ENDED,
     ENDED_STATES,
     HIDDEN_DISK,
@@ -157,6 +159,7 @@ class ThreadReader:
             knows_calls=bool(calls),
             is_frozen=is_frozen,
             is_short_of_memory=self._group.is_short_of_memory,
+            disk=DiskEvidence(proc_folder),
         )
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, ProcessThreads] = {}
@@ -165,8 +168,7 @@ class ThreadReader:
         self._is_shown = False  # as they are now
         self._changed: dict[int, ProcessThreads] = {}
         self._stale: dict[int, ProcessThreads] = {}
-        self._turns, self._asleep = ThreadTurns(), AsleepReadings()
-        self._files = ThreadFiles()
+        self._turns, self._asleep, self._files = ThreadTurns(), AsleepReadings(), ThreadFiles()
         self._last_pid = proc.LastPidFile(proc_folder)
         self._cpu_clock = cpu_clock
         self._last: ReadingNumberAndTime | None = None
@@ -440,6 +442,7 @@ class ThreadReader:
         self._turns.without_turn = None
         self._asleep.regulars = {}
         self._streams.begin_look()
+        self._blocked.disk.begin_look(now_ns)
         self._has_newer = None
         if not self._turns.are_left_out:
             self._peeks.begin_look()
@@ -859,8 +862,8 @@ class ThreadReader:
         left = _MAX_ASKED
         for process in tuple(self._stale.values()):
             if process.shows_only_state:
-                self._note_state(process, now.at_ns)
-                del self._stale[process.reading.pid]
+                if not self._note_state(process, now.at_ns):
+                    del self._stale[process.reading.pid]
             else:
                 if left > 0 and not (is_fresh or budget.is_spent):
                     self._read_state(process)
@@ -938,15 +941,15 @@ class ThreadReader:
         arrivals: Sequence[ConnectionArrival] = ()
         before = thread.blocked
         is_same_wait = not (thread.is_stale or thread.is_postponed)
+        is_same_sleep = not thread.is_stale and before in DISK_BY_STATE
+        if is_same_sleep and thread.has_run:
+            thread.is_postponed = False
+            return  # as it was when it was asked
         if before is not None and before.connections and thread.is_stale:
             arrivals = self._resolver.read_arrivals(before)
         blocked = self._blocked.read_blocked_thread(process, thread, now_ns)
         self.sees_calls = self.sees_calls or self._blocked.has_seen_call
-        if blocked is not None and blocked.wait != thread.last_wait:
-            thread.last_wait = blocked.wait
-            self._has_other_waits = True
-        if process.is_refused and (blocked is HIDDEN_DISK or blocked is MEMORY):
-            self._turns.disk_number = 0 if self._last is None else self._last.number
+        self._note_wait(process, thread, blocked)
         if is_same_wait and _has_unchanged_watched_connections(before, blocked):
             return  # with how much the wait began is known
         if self._group.is_frozen and blocked is not ENDED:
@@ -975,9 +978,25 @@ class ThreadReader:
             adds = is_same_wait and before is not None and bool(before.connections)
             came = what_came(arrivals, timed_out=timed_out) if arrivals else ()
             seen = ThreadSeen(
-                thread.thread_id, pid, blocked, came, was_woken, timed_out, is_correction=adds
+                thread.thread_id,
+                pid,
+                blocked,
+                came,
+                was_woken,
+                timed_out,
+                is_correction=adds or is_same_sleep,
             )
             self._seen.append(seen)
+
+    def _note_wait(
+        self, process: ProcessThreads, thread: FollowedThread, blocked: BlockedThread | None
+    ) -> None:
+        """Note whether a thread waits for something else than before, and waits for a disk."""
+        if blocked is not None and blocked.wait != thread.last_wait:
+            thread.last_wait = blocked.wait
+            self._has_other_waits = True
+        if process.is_refused and (blocked is HIDDEN_DISK or blocked is MEMORY):
+            self._turns.disk_number = 0 if self._last is None else self._last.number
 
     def _may_miss_child(self, process: ProcessThreads, blocked: BlockedThread) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
@@ -1117,11 +1136,14 @@ class ThreadReader:
             return False
         return self._at_ns < before.until_ns
 
-    def _note_state(self, process: ProcessThreads, now_ns: int) -> None:
-        """Note what the only thread waits for, by the state that was read with the process."""
+    def _note_state(self, process: ProcessThreads, now_ns: int) -> bool:
+        """Note what the only thread waits for, by the state that was read with the process; returns
+        whether it is to be asked again.
+        """
         (thread,) = process.threads.values()
         self._ask_thread(process, thread, now_ns)
         process.was_sleeping = process.reading.state == SLEEP_STATE
+        return thread.is_postponed
 
 
 def _busy_share(grown: ThreadTimeGrowth) -> float:

@@ -19,6 +19,12 @@ def has_parents_memory(pid: int, parent_pid: int) -> bool:
     return not proc.read_stat(f"/proc/{pid}").is_forked
 
 
+def shares_parents_memory(pid: int, parent_pid: int, proc_folder: str) -> bool:
+    """Whether a child uses its parent's memory, by their sizes; the parent does not run."""
+    sizes = read_statm_pages(pid, proc_folder)
+    return bool(sizes) and sizes == read_statm_pages(parent_pid, proc_folder)
+
+
 def are_sizes_between(sizes: Sequence[int], before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether these sizes can be those of the process whose sizes were read just before and just
     after: its other threads may allocate memory meanwhile.
@@ -31,7 +37,7 @@ def are_sizes_between(sizes: Sequence[int], before: Sequence[int], after: Sequen
     )
 
 
-def read_statm_pages(pid: int) -> tuple[int, ...]:
+def read_statm_pages(pid: int, proc_folder: str = "/proc") -> tuple[int, ...]:
     """``/proc/PID/statm``, in pages; empty after the end of the process."""
-    words = (proc.read_or_none(f"/proc/{pid}/statm") or b"").split()
+    words = (proc.read_or_none(f"{proc_folder}/{pid}/statm") or b"").split()
     return tuple([int(word) for word in words])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from profiler.readers.linux import proc
+from profiler.readers.linux.disk_evidence import DiskEvidence
 from profiler.readers.linux.process_threads import ProcessThreads
 from profiler.readers.linux.thread_counters import FollowedThread, ThreadState
 from profiler.readers.linux.wait_types import MEMORY, STOPPED, TRACED, BlockedThread, Wait
@@ -23,10 +24,16 @@ _DISK_STATE = "D"
 # In these, only a frozen thread has the state of a wait for a disk.
 INTERRUPTIBLE_KINDS = ("network", "sleep", "pipe", "lock", "child")
 _DISK = BlockedThread(wait=Wait("disk"))
+# What speaks for these at one look may be of another wait.
+DISK_BY_STATE = (HIDDEN_DISK, _DISK)
 _HIDDEN = BlockedThread(wait=Wait("other"), is_hidden=True)
 _OTHER = BlockedThread(wait=Wait("other"))
 # The kernel functions in which threads wait for memory under their group's limit.
 _FOR_MEMORY = (b"mem_cgroup", b"memcg")
+# Those in which threads wait for the answer of a file system's server, which is no disk to the
+# machine, and those in which they wait for a program.
+_FOR_FILE_SERVER = (b"nfs", b"rpc_", b"fuse", b"request_wait_answer", b"cifs", b"smb")
+_FOR_PROGRAM = (b"usermodehelper", b"vfork", b"kernel_clone")
 _MAX_FILE_BYTES = 1024
 
 
@@ -35,7 +42,7 @@ class BlockedReader:
 
     Without ``knows_calls``, the machine's system calls are unknown. ``is_frozen``: whether the
     control group of a process is stopped. ``is_short_of_memory``: whether the batch's group waits
-    for memory under its limit.
+    for memory under its limit. ``disk``: what speaks for a wait for a disk.
     """
 
     def __init__(
@@ -45,11 +52,13 @@ class BlockedReader:
         knows_calls: bool,
         is_frozen: Callable[[int], bool],
         is_short_of_memory: Callable[[], bool],
+        disk: DiskEvidence,
     ) -> None:
         self._resolver = resolver
         self._knows_calls = knows_calls
         self._is_frozen = is_frozen
         self._is_short_of_memory = is_short_of_memory
+        self.disk = disk
         self.has_seen_call = False
 
     def read_blocked_thread(
@@ -116,9 +125,9 @@ class BlockedReader:
             blocked = self._resolver.resolve_sleep(pid, call, blocked, now_ns)
         is_known = blocked.helpers != "nobody" or blocked.may_be_idle
         if blocked.wait.kind == "other" and not is_known:
-            blocked = self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
-        if blocked is not None and blocked.wait.kind == "disk":
-            return MEMORY if self._waits_for_memory(thread) else blocked
+            return self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
+        if blocked.wait.kind == "disk" and self._waits_for_memory(kernel_function(thread)):
+            return MEMORY
         return blocked
 
     def _wait_in_state(
@@ -140,18 +149,32 @@ class BlockedReader:
             thread.sleeps_unsignalled = state.blocks_signals
         is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
         if is_at_disk and not is_in_vfork:
-            if is_hidden:
-                is_for_memory = self._waits_for_memory(thread, shows_function=state.shows_function)
-                return MEMORY if is_for_memory else HIDDEN_DISK
-            return _DISK
+            return self._wait_uninterruptibly(pid, thread, state, is_hidden=is_hidden)
         return _HIDDEN if is_hidden else _OTHER
 
-    def _waits_for_memory(self, thread: FollowedThread, *, shows_function: bool = True) -> bool:
-        """Whether a thread that seems to wait for a disk waits for memory under its group's limit:
-        by the function of the kernel in which it is, if readable, else by the group's pressure. To
-        try to read the function costs more than to read the thread's state.
+    def _wait_uninterruptibly(
+        self, pid: int, thread: FollowedThread, state: ThreadState, *, is_hidden: bool
+    ) -> BlockedThread:
+        """What a thread waits for that no signal wakes: a disk only if something speaks for it, at
+        each look as long as the thread does not run.
+
+        To try to read the function of the kernel costs more than to read the thread's state.
         """
+        shows_function = state.shows_function or not is_hidden
         place = kernel_function(thread) if shows_function else b""
+        if self._waits_for_memory(place):
+            return MEMORY
+        is_at_disk = any(name in place for name in _FOR_FILE_SERVER)
+        if not (is_at_disk or any(name in place for name in _FOR_PROGRAM)):
+            is_at_disk = thread.is_postponed = self.disk.shows_wait(pid, thread)
+        if is_hidden:
+            return HIDDEN_DISK if is_at_disk else _HIDDEN
+        return _DISK if is_at_disk else _OTHER
+
+    def _waits_for_memory(self, place: bytes) -> bool:
+        """Whether a thread that seems to wait for a disk waits for memory under its group's limit:
+        by the function of the kernel in which it is, if readable, else by the group's pressure.
+        """
         return any(name in place for name in _FOR_MEMORY) or self._is_short_of_memory()
 
 

@@ -72,6 +72,7 @@ class FakeMachine:
 
     def __init__(self, folder: Path, machine: str = "x86_64") -> None:
         self.folder = folder
+        self.waits_for_disks(1)
         self.cost_ns = 0
         self.clocks: dict[int, int] = {}
         self.asked: list[int] = []  # the connections
@@ -89,6 +90,14 @@ class FakeMachine:
 
     def close(self) -> None:
         self.reader.close()
+
+    def waits_for_disks(self, threads: int, *, waited: float = 0, is_counted: bool = True) -> None:
+        """So many threads of the whole machine wait for disks now, and any did for so long."""
+        ticks = round(100 * waited * (os.cpu_count() or 1))
+        (self.folder / "stat").write_text(f"cpu 9 9 9 9 {ticks} 0\nprocs_blocked {threads}\n")
+        (self.folder / "pressure").mkdir(exist_ok=True)
+        pressure = f"some avg10=0.00 total={round(waited * 1e6)}\n" if is_counted else ""
+        (self.folder / "pressure" / "io").write_text(pressure)
 
     def _ask(self, inode: int, stream: bytes) -> TcpStreamState:
         self.asked.append(inode)
@@ -115,12 +124,16 @@ class FakeMachine:
         call: str | None = SLEEPING,
         blocked: int = 0,
         stack: int = 1,
+        faults: int = 1,
+        disk_ticks: int = 0,
     ) -> None:
         folder = self.folder / str(pid) / "task" / str(tid or pid)
         folder.mkdir(parents=True, exist_ok=True)
         write_in_place(folder / "schedstat", f"{seconds(run)} {seconds(wait)} 5\n")
-        # The address of the stack is the 28th field, the blocked signals are the 32nd one.
-        fields = f"{state} {'1 ' * 24}{stack} 1 1 1 {blocked} 3"
+        # The address of the stack is the 28th field, the blocked signals are the 32nd one, the major
+        # faults are the 12th, the ticks of waits for a disk the 42nd.
+        fields = f"{state} {'1 ' * 8}{faults} {'1 ' * 15}{stack} 1 1 1 {blocked} 3"
+        fields += f" {'1 ' * 8}{disk_ticks} 0"
         write_in_place(folder / "stat", f"{tid or pid} (a job)) {fields}\n")
         if call is not None:
             write_in_place(folder / "syscall", call)
@@ -233,7 +246,7 @@ def test_a_sample_says_whether_a_thread_could_run_also_without_system_calls(
 
 
 def test_the_pressure_of_the_machine_is_read(machine: FakeMachine) -> None:
-    (machine.folder / "pressure").mkdir()
+    (machine.folder / "pressure").mkdir(exist_ok=True)
     (machine.folder / "pressure" / "cpu").write_text("some avg10=5.97 total=516\n")
     machine.thread(7)
     pressure = machine.read(process()).pressure
@@ -388,6 +401,114 @@ def test_a_thread_that_always_blocks_all_signals_waits_for_the_disk(
         machine.thread(7, tid, run=1.1, state="D", blocked=ALL_SIGNALS)
     sample = machine.read(process(cpu=1.2, threads=threads, state="D", blocks_signals=True), at=2)
     assert sample.waits[Wait("disk")] == 1
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_who_sleeps_uninterruptibly_waits_for_a_disk_only_while_the_machine_always_does(
+    tmp_path: Path, threads: int, level: int
+) -> None:
+    """As in a frozen group, or a program that waits for a module of the kernel."""
+    with closing(FakeMachine(tmp_path, "x86_64" if level == 2 else "riscv64")) as machine:
+        for tid in range(7, 7 + threads):
+            machine.thread(7, tid, state="D", call=IN_A_PAGE_FAULT)
+        asleep = process(threads=threads, state="D")
+        shown: list[list[tuple[str, bool]]] = []
+        for at, waiting in enumerate((1, 1, 0, 1), start=1):
+            machine.waits_for_disks(waiting)
+            look = machine.read(asleep, at=at).look
+            shown.append(
+                [
+                    (seen.blocked.wait.kind, seen.is_correction)
+                    for seen in look.seen
+                    if seen.blocked is not None
+                ]
+            )
+    # Nobody is asked again once a look has found no such wait.
+    kinds = (("disk", False), ("disk", True), ("other", True))
+    assert shown == [*([kind] * threads for kind in kinds), []]
+
+
+@without_system_calls
+@pytest.mark.parametrize(
+    ("size", "kind"), [("900 30 20 1 0 9 0", "other"), ("900 9 8 1 0 9 0", "disk")]
+)
+def test_a_child_in_its_parents_memory_shows_a_vfork(
+    machine: FakeMachine, size: str, kind: str
+) -> None:
+    machine.thread(7, state="D")
+    (machine.folder / "7" / "task" / "7" / "children").write_text("8 ")
+    (machine.folder / "7" / "statm").write_text("900 30 20 1 0 9 0\n")
+    (machine.folder / "8").mkdir()
+    (machine.folder / "8" / "statm").write_text(f"{size}\n")
+    assert machine.read(process(state="D")).waits == {Wait(kind): 1}
+
+
+@without_system_calls
+def test_who_has_run_since_may_have_waited_for_a_disk_before(machine: FakeMachine) -> None:
+    """The counters of several threads are read in turn."""
+    machine.thread(7, state="D")
+    machine.thread(7, 8)
+    asleep = process(threads=2, cpu=2)
+    machine.read(asleep)
+    machine.waits_for_disks(0)
+    machine.thread(7, run=1.1, state="D")
+    assert machine.read(asleep, at=2).waits[Wait("disk")] == 1
+
+
+@without_system_calls
+@pytest.mark.parametrize("is_counted", [True, False], ids=["pressure", "iowait"])
+@pytest.mark.parametrize(("waited", "kind"), [(0.01, "other"), (0.03, "disk")])
+def test_short_waits_for_a_disk_are_known_by_how_long_the_machine_waited(
+    machine: FakeMachine, waited: float, kind: str, *, is_counted: bool
+) -> None:
+    machine.waits_for_disks(0, is_counted=is_counted)
+    machine.thread(7)
+    machine.read(process())
+    cpus = os.cpu_count() or 1
+    machine.waits_for_disks(0, waited=waited / cpus, is_counted=is_counted)
+    machine.thread(7, run=1.1, state="D")
+    asleep = process(cpu=1.1, state="D")
+    assert machine.read(asleep, at=2).waits == {Wait(kind): 1}
+    machine.waits_for_disks(0, waited=1, is_counted=is_counted)  # another thread of the machine
+    assert machine.read(asleep, at=3).waits == {Wait("other"): 1}
+
+
+@without_system_calls
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_the_kernel_counts_of_a_thread_says_more_than_the_machine(
+    machine: FakeMachine, threads: int
+) -> None:
+    def read(at: float, *, faults: int, disk_ticks: int) -> str:
+        machine.waits_for_disks(0, waited=0.5 * at)
+        for tid in (7, 8):
+            machine.thread(7, tid, run=0.1 * at, state="D", faults=faults, disk_ticks=disk_ticks)
+        asleep = process(cpu=0.2 * at, state="D", threads=threads)
+        (wait,) = machine.read(asleep, at=at, is_required=True).waits
+        return wait.kind
+
+    read(1, faults=0, disk_ticks=0)
+    assert read(2, faults=0, disk_ticks=0) == "disk"  # the kernel may count nothing of threads
+    assert read(3, faults=1, disk_ticks=0) == "disk"
+    assert read(4, faults=1, disk_ticks=3) == "disk"
+    assert read(5, faults=1, disk_ticks=3) == "other"  # such as vfork, beside others' disks
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("call_usermodehelper_exec", "other"),
+        ("rpc_wait_bit_killable", "disk"),
+        ("folio_wait_bit_common", "other"),
+    ],
+)
+def test_the_kernels_function_says_what_no_counter_does(
+    machine: FakeMachine, place: str, kind: str
+) -> None:
+    machine.waits_for_disks(1 if "helper" in place else 0)
+    machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
+    (machine.folder / "7" / "task" / "7" / "wchan").write_text(place)
+    assert machine.read(process(state="D")).waits == {Wait(kind): 1}
 
 
 @given(states=st.lists(st.sampled_from("SSSDRTZ"), min_size=2, max_size=12))
