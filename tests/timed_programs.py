@@ -198,7 +198,7 @@ _LONG_PROGRAMS = {
         f"chain: {name}": _long(f"{{python}} -m tests.programs.chains {name} 12")
         for name in (
             *("proxy", "proxy_by_select", "unix_proxy_by_select", "threads_of_proxy"),
-            *("broker", "unix_broker", "pipes"),
+            *("broker", "unix_broker", "pipes", "terminal"),
         )
     },
     **{

@@ -196,6 +196,29 @@ def pipes(seconds: float) -> None:
     _wait_for(pids)
 
 
+def terminal(seconds: float) -> None:
+    """A program that writes to a terminal, which the first one has made, as ``script`` does."""
+    made, opened = os.openpty()
+
+    def write() -> None:
+        os.close(made)
+        for _ in rounds(seconds):
+            sleep(_PAUSE_SECONDS)
+            compute(0.02)
+            os.write(opened, b"r")
+
+    pids = [fork_child(write)]
+    os.close(opened)
+    while True:
+        try:
+            with phase("others"):
+                os.read(made, 1)
+        except OSError:  # nobody has the other end
+            break
+        compute(_WORK_SECONDS)
+    _wait_for(pids)
+
+
 def threads_of_proxy(seconds: float) -> None:
     """The second one accepts in its first thread, and has a thread for each connection."""
 
@@ -226,6 +249,7 @@ PROGRAMS: dict[str, Callable[[float], None]] = {
     "broker": broker,
     "unix_broker": unix_broker,
     "pipes": pipes,
+    "terminal": terminal,
 }
 
 

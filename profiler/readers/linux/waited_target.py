@@ -22,6 +22,7 @@ from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.named_pipes import is_in_local_filesystem, kind_of_io_wait
 from profiler.readers.linux.poll_outcome import ConnectionArrival
+from profiler.readers.linux.pseudoterminals import link_of_other_end, with_terminal_number
 from profiler.readers.linux.shared_links import SharedLinks
 from profiler.readers.linux.sockets import Socket, SocketTable, TcpStreamState, reversed_addresses
 from profiler.readers.linux.wait_types import BlockedThread, Connection, Wait
@@ -523,10 +524,12 @@ class WaitResolver:
 
     def _link_of_descriptor(self, pid: int, descriptor: int) -> str:
         """What the descriptor is open for, such as ``socket:[4711]``; empty if not readable."""
+        folder = f"{self._folder}/{pid}"
         try:
-            return os.readlink(f"{self._folder}/{pid}/fd/{descriptor}")  # noqa: PTH115  faster
+            link = os.readlink(f"{folder}/fd/{descriptor}")  # noqa: PTH115  faster
         except OSError:
             return ""
+        return with_terminal_number(link, folder, descriptor)
 
     def _wait_for_message(
         self, pid: int, name: str, call: SystemCall, now_ns: int
@@ -557,7 +560,15 @@ class WaitResolver:
             if len(path) > _MAX_PATH_CHARS:
                 path = f"{path[: _MAX_PATH_CHARS - 1]}…"
             return BlockedThread(wait=Wait("disk", path))
-        return _BY_DESCRIPTOR.get(link, _OTHER)
+        ends = self._ends_of_terminals(pid, (link,), now_ns)
+        return self._wait_for_pipe(pid, ends, now_ns) if ends else _BY_DESCRIPTOR.get(link, _OTHER)
+
+    def _ends_of_terminals(self, pid: int, links: Iterable[str], now_ns: int) -> Sequence[str]:
+        """The links of the other ends of pseudoterminals that processes of the batch have: at that
+        of a user's terminal, a person is waited for.
+        """
+        ends = filter(None, map(link_of_other_end, links))
+        return [end for end in ends if self._shared.other_holders_of(pid, (end,), now_ns)]
 
     def _wait_for_sockets(
         self, pid: int, sockets: Mapping[int, Socket], now_ns: int, *, has_timeout: bool = False
@@ -766,6 +777,7 @@ class WaitResolver:
                 pipes.append(f"{_SOCKET}{socket.pair_inode}]")
         if self.sockets.has_postponed:
             return BlockedThread(wait=Wait("network"))
+        pipes.extend(self._ends_of_terminals(pid, links, now_ns))
         watched = _wait_for_watched(links)
         if pipes:
             watched = self._wait_for_pipe(pid, pipes, now_ns)

@@ -896,6 +896,40 @@ def test_a_pipe_leads_to_the_processes_at_its_other_ends(
     assert process.blocked_in_poll([3], NOT_A_TIMEOUT) == blocked
 
 
+@pytest.mark.parametrize(
+    ("own", "others", "helpers"),
+    [
+        ("/dev/ptmx", "/dev/pts/7", {8}),
+        ("/dev/pts/ptmx", "/dev/pts/7", {8}),
+        ("/dev/pts/7", "/dev/ptmx", {8}),
+        # A terminal that is not the one, or that is not this run's.
+        ("/dev/ptmx", "/dev/pts/6", set()),
+        ("/dev/pts/6", "/dev/ptmx", set()),
+        ("/dev/pts/7", "/dev/pts/7", set()),
+    ],
+)
+def test_a_pseudoterminal_leads_to_the_processes_at_its_other_end(
+    process: FakeProcess, tmp_path: Path, own: str, others: str, helpers: set[int]
+) -> None:
+    process.resolver = WaitResolver(
+        waiting_calls_of_machine("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: (PID, 8)
+    )
+    for pid, link in ((PID, own), (8, others)):
+        folder = tmp_path / str(pid)
+        for name in ("fd", "fdinfo"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "fd" / "3").symlink_to(link)
+        if link.endswith("ptmx"):
+            (folder / "fdinfo" / "3").write_text("pos:\t0\nmnt_id:\t24\ntty-index:\t7\n")
+    process.opens(fd4="/dev/null")  # the standard input
+    blocked = process.blocked("read", 3)
+    assert blocked.wait.kind == ("pipe" if helpers else "other")
+    assert blocked.helper_pids == helpers
+    assert process.blocked_in_poll([3, 4], NOT_A_TIMEOUT) == blocked
+    if helpers:
+        assert process.blocked_in_poll([3], 500) == replace(blocked, has_timeout=True)
+
+
 def test_a_pipe_among_hundreds_of_open_files(process: FakeProcess, tmp_path: Path) -> None:
     """A virtual machine of Java has all its archives open before."""
     process.resolver = WaitResolver(
