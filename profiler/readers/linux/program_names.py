@@ -33,13 +33,14 @@ def read_program_name(process_folder: str, comm: str) -> str:
     """The base name of the file that a process executes; ``comm`` if nothing shows another one.
 
     A link to a program (``python3``), an applet (``gzip`` of BusyBox) and a script (``dbt``) keep
-    the name by which they were started.
+    the name by which they were started, also where a title begins with it.
     """
     executable = _read_executable(process_folder)
     if len(_encoded_name(comm)) < _MAX_COMM_BYTES and comm and executable.startswith(comm):
         return comm
     words = proc.read_command_line(process_folder)
-    for word in words[: _MAX_SCRIPT_PLACE + 1]:
+    titles = [word.partition(" ")[0] for word in words[:1]]  # of "redis-server *:6379"
+    for word in (*words[: _MAX_SCRIPT_PLACE + 1], *titles):
         name = _base_name(word)
         if comm and _truncated_comm(name) == comm:
             return name if re.fullmatch(_FILE_NAME, name) else comm

@@ -57,6 +57,8 @@ def process_folder(tmp_path: Path, executable: str | None, *words: str) -> str:
         ("dbt", "/usr/bin/python3.11", ["/venv/bin/python", "/venv/bin/dbt", "run"], "dbt"),
         ("dbt", "/usr/bin/python3.11", ["/venv/bin/python", "-I", "/venv/bin/dbt"], "dbt"),
         ("postgres", "/usr/lib/postgresql/bin/postgres", ["postgres: writer"], "postgres"),
+        # Debian's redis-server is a link to it.
+        ("redis-server", "/usr/bin/redis-check-rdb", ["redis-server *:6379"], "redis-server"),
         # It is cut to 15 bytes.
         ("clickhouse-serv", "/usr/bin/clickhouse", ["clickhouse-server"], "clickhouse-server"),
         ("some-long-progr", "/opt/some-long-program", ["title"], "some-long-program"),
