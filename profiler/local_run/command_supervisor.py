@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from profiler.core.clock import Clock
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.prepared_run import HANDLED_SIGNALS, asks_to_stop, stop_if_pending
 from profiler.readers.linux import proc
@@ -33,6 +34,7 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
     for.
 
     ``unread_write_bytes`` of the blocks are from rusage, because ``/proc/PID/io`` was not readable.
+    ``changed_bytes``: what their calls for writing have changed of files at most.
     ``faulted_bytes`` are the pages of all page faults of the process with the largest RSS. Each
     page of its own memory takes one, if it has no huge pages; a file is mapped by 16 pages at once.
     """
@@ -40,6 +42,7 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
     cpu_ns: int = 0
     blocks: proc.ProcessBlockBytes = proc.ProcessBlockBytes()
     unread_write_bytes: int = 0
+    changed_bytes: int = 0
     max_rss_bytes: int = 0
     faulted_bytes: int = 0
 
@@ -163,9 +166,9 @@ class Supervisor:
             proc.read_or_none(f"{folder}/status") or b""
         ).ignored_signals
         ignored_sigchld = bool(ignored_signals >> (signal.SIGCHLD - 1) & 1)
-        blocks = _read_blocks(self.pid)
+        io = _read_io(self.pid)
         _, status, used = os.wait4(self.pid, 0)
-        self._add_usage(used, blocks)
+        self._add_usage(used, io)
         self._reap_others()
         code = os.waitstatus_to_exitcode(status)
         if code < 0:  # the negative number of a signal
@@ -194,20 +197,20 @@ class Supervisor:
             # Read first, because a collector that notices the end of its child forgets the child's
             # id.
             is_unrelated = ended.si_pid in self._unrelated_children
-            blocks = None if is_unrelated else _read_blocks(ended.si_pid)
+            io = b"" if is_unrelated else _read_io(ended.si_pid)
             try:
                 _, _, used = os.wait4(ended.si_pid, 0)
             except ChildProcessError:  # the collector has reaped it
                 continue
             if not is_unrelated:
                 self._orphans += 1
-                self._add_usage(used, blocks)
+                self._add_usage(used, io)
 
-    def _add_usage(
-        self, used: resource.struct_rusage, blocks: proc.ProcessBlockBytes | None
-    ) -> None:
-        """Add a reaped process; ``blocks`` is None if its own count was not readable."""
+    def _add_usage(self, used: resource.struct_rusage, io: bytes) -> None:
+        """Add a reaped process; ``io`` is empty if its own count was not readable."""
         before = self.reaped
+        blocks = proc.parse_io(io)
+        changed_bytes = proc.parse_changed_bytes(io)
         unread_write_bytes = 0
         if blocks is None:
             unread_write_bytes = used.ru_oublock * _RUSAGE_BLOCK_BYTES
@@ -223,6 +226,7 @@ class Supervisor:
             cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
             blocks=before.blocks + blocks,
             unread_write_bytes=before.unread_write_bytes + unread_write_bytes,
+            changed_bytes=before.changed_bytes + first_known(changed_bytes, blocks.write_bytes),
             max_rss_bytes=max(before.max_rss_bytes, max_rss_bytes),
             faulted_bytes=faulted_bytes,
         )
@@ -315,13 +319,13 @@ class Supervisor:
             os.kill(self.pid, number)
 
 
-def _read_blocks(pid: int) -> proc.ProcessBlockBytes | None:
-    """The block I/O of an ended process that is not reaped; None if it is another user's, or
-    if the kernel shows that of an ended process to root alone.
+def _read_io(pid: int) -> bytes:
+    """The I/O of an ended process that is not reaped; empty if it is another user's, or if the
+    kernel shows that of an ended process to root alone.
 
     It has the children that the process waited for, as rusage has, and the cancelled writes.
     """
-    return proc.parse_io(proc.read_or_none(f"/proc/{pid}/io") or b"")
+    return proc.read_or_none(f"/proc/{pid}/io") or b""
 
 
 def _has_terminal() -> bool:

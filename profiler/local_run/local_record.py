@@ -93,6 +93,10 @@ _WRITES_ARE_UNSURE = (
     "The bytes written may include files that were deleted before they were stored: the kernel "
     "does not show this user what an ended process has written."
 )
+_WRITES_MAY_BE_TOO_HIGH = (
+    "The bytes written may be too high: the kernel counts a whole large page (folio) of a file for "
+    "a write to a part of it, as of a database."
+)
 # The kernel keeps a process's memory counters per CPU and adds them up lazily.
 _KERNEL_ROUNDING_BYTES = MIB
 _MARK_ROUNDING_BYTES = MIB // 4
@@ -375,6 +379,8 @@ def _observation_warnings(observed: RunObservation) -> tuple[str, ...]:
     written_bytes = _written_bytes(reaped, observed.cancelled_write_bytes)
     if observed.has_block_io and min(written_bytes, reaped.unread_write_bytes) >= MIB:
         warnings += (_WRITES_ARE_UNSURE,)
+    if observed.has_block_io and written_bytes - reaped.changed_bytes >= MIB:
+        warnings += (_WRITES_MAY_BE_TOO_HIGH,)
     if not observed.usage.samples and observed.peak.source == "sampled":
         return (_PEAK_OF_ONE_PROCESS, *warnings)
     return warnings

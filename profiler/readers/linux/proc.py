@@ -3,6 +3,7 @@
 What is absent, has ended or is another user's is None, and no error.
 """
 
+import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -336,6 +337,19 @@ def parse_io(text: bytes) -> ProcessBlockBytes | None:
     return ProcessBlockBytes(
         read_bytes=read_bytes, write_bytes=write_bytes, cancelled_bytes=cancelled_bytes
     )
+
+
+def parse_changed_bytes(text: bytes) -> int | None:
+    """The most that a process's calls for writing have changed of files, by ``/proc/PID/io``, with
+    the rest of the first and the last page of each call; None if it is not shown.
+
+    What it changed in mapped files, and by requests of io_uring, is not in it.
+    """
+    passed_bytes = number_after(text, b"wchar:")
+    calls = number_after(text, b"syscw:")
+    if passed_bytes is None or calls is None:
+        return None
+    return passed_bytes + 2 * calls * mmap.PAGESIZE
 
 
 def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, int] | None:

@@ -410,7 +410,7 @@ def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
     mark = memory_observed("process mark", 60 * _MIB)
     (warning,) = present(_record(_observed(memory=mark)).monitor).warnings
     assert "largest process" in warning
-    reaped = ReapedUsage(blocks=_blocks(1, 2))
+    reaped = ReapedUsage(blocks=_blocks(1, 2), changed_bytes=2)
     metrics = _record(_observed(has_block_io=True, reaped=reaped)).metrics
     assert metrics.block_read_bytes == 1
     assert metrics.block_write_bytes == 2
@@ -436,6 +436,17 @@ def test_what_rusage_counts_is_less_by_what_the_samples_saw_deleted(
     assert record.metrics.block_write_bytes == written_mib * _MIB
     warnings = present(record.monitor).warnings
     assert any("deleted before they were stored" in one for one in warnings) is is_said
+
+
+@pytest.mark.parametrize(("changed_mib", "is_said"), [(300, False), (299, True)])
+def test_more_bytes_written_than_the_calls_changed_may_be_too_many(
+    changed_mib: int, *, is_said: bool
+) -> None:
+    reaped = ReapedUsage(blocks=_blocks(0, 300 * _MIB), changed_bytes=changed_mib * _MIB)
+    record = _record(_observed(has_block_io=True, reaped=reaped))
+    assert record.metrics.block_write_bytes == 300 * _MIB
+    warnings = present(record.monitor).warnings
+    assert any("may be too high" in one for one in warnings) is is_said
 
 
 @pytest.mark.parametrize(

@@ -505,7 +505,7 @@ def test_a_stop_of_the_command_that_the_kernel_reports_later_stops_the_profiler_
 
 
 # A child that deletes what its parent wrote, too.
-_DELETES = ProcessBlockBytes(read_bytes=0, write_bytes=4096, cancelled_bytes=5000)
+_DELETES = b"wchar: 70\nsyscw: 2\nread_bytes: 0\nwrite_bytes: 4096\ncancelled_write_bytes: 5000\n"
 
 
 def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
@@ -514,13 +514,14 @@ def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
     for _ in range(2):
         usage = {"ru_utime": 1.0, "ru_stime": 0.5, "ru_maxrss": 3, "ru_minflt": 4, "ru_majflt": 1}
         used = Mock(ru_inblock=1, ru_oublock=2, **usage)
-        supervisor._add_usage(used, None)
+        supervisor._add_usage(used, b"")
     supervisor._add_usage(Mock(ru_utime=0, ru_stime=0, ru_maxrss=0), _DELETES)
     blocks = ProcessBlockBytes(read_bytes=1024, write_bytes=2048 + 4096, cancelled_bytes=5000)
     assert supervisor.reaped == ReapedUsage(
         cpu_ns=seconds(3),
         blocks=blocks,
         unread_write_bytes=2048,
+        changed_bytes=2048 + 70 + 2 * 2 * resource.getpagesize(),
         max_rss_bytes=3072,
         faulted_bytes=5 * resource.getpagesize(),
     )

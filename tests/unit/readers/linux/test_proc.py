@@ -106,6 +106,7 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
         proc.parse_private_anonymous_bytes,
         proc.parse_child_pids,
         proc.parse_io,
+        proc.parse_changed_bytes,
     ):
         read(text)
     proc.parse_network(text)
