@@ -28,8 +28,9 @@ def test_a_pipeline_takes_the_printed_sizes_and_the_wrapper(tmp_path: Path) -> N
     """Outputs, exit codes and Nextflow's verdict are those of the processes, and each has a
     record.
     """
-    if shutil.which("mvn") is None or shutil.which("java") is None:
-        skip_or_fail("Nextflow needs java and mvn")
+    missing = [name for name in ("mvn", "java", "ps") if shutil.which(name) is None]
+    if missing:
+        skip_or_fail(f"Nextflow needs {', '.join(missing)}")
     jobs = tmp_path / "jobs.jsonl"
     write_jobs(jobs, (2, 4096), 0.5, {"STAR_ALIGN": 640, "FASTQC": 300, "BROKEN": 300})
     runs = tmp_path / "runs.jsonl"

@@ -45,14 +45,19 @@ def test_the_way_of_a_metric_has_every_module_that_sets_one() -> None:
     assert set[str]().union(*map(named_values, in_aggregation)) == VALUES
 
 
+def calls_with(path: Path, function: str, keyword: str = "") -> bool:
+    """Whether a module calls a function, with this keyword if one is given."""
+    text = path.read_text()
+    if f"{function}(" not in text:
+        return False
+    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    made = [call for call in calls if ast.unparse(call.func) == function]
+    return any(not keyword or keyword in [one.arg for one in call.keywords] for call in made)
+
+
 def sets_samples(path: Path) -> bool:
     """Whether a module makes whole samples: those with the number of processes."""
-    text = path.read_text()
-    if "ContainerSample(" not in text:
-        return False
-    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    made = [call for call in calls if ast.unparse(call.func) == "ContainerSample"]
-    return any(keyword.arg == "pids" for call in made for keyword in call.keywords)
+    return calls_with(path, "ContainerSample", "pids")
 
 
 def test_the_way_of_a_metric_begins_at_every_reader() -> None:
@@ -60,6 +65,14 @@ def test_the_way_of_a_metric_begins_at_every_reader() -> None:
     _, *readers = re.findall(r"`([\w/]+\.py)`", first)
     modules = [*(ROOT / "profiler").rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in modules if sets_samples(path)} == {*readers}
+
+
+def test_the_way_of_a_metric_has_what_makes_evidence_of_it() -> None:
+    step = paragraph("A metric:").partition("\n5. ")[2].partition("\n6. ")[0]
+    modules = (ROOT / "profiler").rglob("*.py")
+    makers = [path for path in modules if calls_with(path, "RunEvidence", "max_pids")]
+    assert makers
+    assert [path for path in makers if f"`{path.relative_to(ROOT)}`" not in step] == []
 
 
 def test_each_value_of_the_record_has_a_test_of_what_sets_it() -> None:
@@ -95,6 +108,21 @@ def test_the_way_of_a_channel_has_every_module_that_knows_one() -> None:
     knowing = {str(path.relative_to(ROOT)) for path in modules if names_channel(path)}
     assert {*way} == {*knowing, "lambda/template.yaml"}
     assert "\n  EventBusName:\n" in (ROOT / "lambda" / "template.yaml").read_text()
+
+
+def test_the_way_of_a_channel_has_every_caller_that_gives_it_clients() -> None:
+    modules = [*(ROOT / "profiler").rglob("*.py"), *(ROOT / "lambda").rglob("*.py")]
+    callers = [path for path in modules if calls_with(path, "configured_channels")]
+    assert len(callers) > 1
+    way = paragraph("A notification")
+    assert [path for path in callers if f"`{path.relative_to(ROOT)}`" not in way] == []
+
+
+def test_every_schema_of_a_command_is_on_the_page_for_agents() -> None:
+    page = (ROOT / "docs" / "agents.md").read_text()
+    files = [path.name for path in (ROOT / "docs" / "json").iterdir()]
+    assert len(files) > 10
+    assert [name for name in files if f"](json/{name})" not in page] == []
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
