@@ -251,6 +251,13 @@ class FollowedThread(Struct, eq=False):
         except OSError:
             return False
 
+    @property
+    def has_left_call(self) -> bool:
+        """Whether the thread is not in the system call any more that was read last; False if
+        unknown.
+        """
+        return self.call_file is not None and not self.is_in_read_call
+
     def close(self) -> None:
         for descriptor in (self.counters_file, self.state_file, self.call_file):
             self.files.close(descriptor)

@@ -118,6 +118,8 @@ class BlockedReader:
         thread.is_postponed = self._resolver.sockets.has_postponed
         if blocked is None:
             return None
+        if blocked.may_be_idle and thread.has_left_call:
+            return None  # what came ended the wait while it was asked what has come
         if is_restarted:  # its time began before the stop
             blocked = replace(blocked, until_ns=None)
         has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None

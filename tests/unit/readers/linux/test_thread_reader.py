@@ -4,7 +4,7 @@ import os
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -76,6 +76,7 @@ class FakeMachine:
         self.cost_ns = 0
         self.clocks: dict[int, int] = {}
         self.asked: list[int] = []  # the connections
+        self.while_asked: Callable[[], None] = lambda: None
         self.came_before: float = 0
         self.ends: dict[int, int] = {}  # the inodes of connections on this machine, by their ports
         self.reader = ThreadReader(
@@ -101,6 +102,7 @@ class FakeMachine:
 
     def _ask(self, inode: int, stream: bytes) -> TcpStreamState:
         self.asked.append(inode)
+        self.while_asked()
         found = self.ends.get(int.from_bytes(stream[1:3], "big"), inode)
         return TcpStreamState(
             received_bytes=len(self.asked),
@@ -1208,6 +1210,20 @@ class TestLooksBetweenTheReadings:
             (seen,) = running.look(1.2 + turn / 10).look.seen
             assert seen.came == (() if turn == 0 else (True,))
         assert running.asked == [501, 501, 501]
+
+    def test_what_comes_while_a_connection_is_asked_ends_the_wait(
+        self, running: FakeMachine
+    ) -> None:
+        """The answer is no message of before: the thread does not wait for somebody to come."""
+        (running.folder / "7" / "fd").mkdir()
+        (running.folder / "7" / "fd" / "3").symlink_to("socket:[501]")
+        (running.folder / "7" / "net").mkdir()
+        (running.folder / "7" / "net" / "tcp").write_text(CONNECTED)
+        running.thread(7, run=1.01, call=RECEIVING)
+        running.clocks[7] = 2
+        running.while_asked = lambda: running.thread(7, run=1.01, call="running\n")
+        (seen,) = running.look(1.2).look.seen
+        assert seen.blocked is None
 
     def test_each_connection_of_a_look_has_its_own_other_end(self, running: FakeMachine) -> None:
         """Two clients of two servers of the run, on the ports 5432 and 5433."""
