@@ -17,6 +17,9 @@ from profiler.readers.linux.wait_types import BlockedThread
 _WITH_WORK = "children"
 # To ask again whether a lock is free takes less CPU time than this, and to hand out a task more.
 _MAX_ASKING_AGAIN_NS = NS_PER_MS // 10
+# A thread that was seen to wait for something else between its sleeps does so again, unless it was
+# seen to sleep so many times as often since.
+_TIMES_AS_MANY_SLEEPS = 3
 
 
 class ChangedWaits(Struct, frozen=True):
@@ -41,7 +44,8 @@ class _FollowedThread(Struct, eq=False):
     was blocked, which may be the present one, and the one before that if it is not known yet what
     followed it; how many of its waits for something else than threads are over, and how many of
     these with waits of threads of its process that work; whether it was seen to work since its last
-    wait.
+    wait; how often it was seen to sleep since it waited for something else but threads, and the
+    most of these sleeps before.
     """
 
     process: int
@@ -54,6 +58,17 @@ class _FollowedThread(Struct, eq=False):
     ends: int = 0
     ended_with: int = 0
     has_worked: bool = False
+    sleeps: int = 0
+    most_sleeps: int = 0
+
+    def note_whether_asleep(self, wait: ThreadWait) -> None:
+        """Note whether the thread sleeps, or waits for something else but threads."""
+        if wait.is_sleep:
+            self.sleeps += 1
+            wait.is_of_worker = self.sleeps < _TIMES_AS_MANY_SLEEPS * self.most_sleeps
+        elif wait.blocked is not None and wait.blocked.helpers != "threads":
+            self.most_sleeps = max(self.most_sleeps, self.sleeps)
+            self.sleeps = 0
 
 
 class ThreadWaits:
@@ -243,6 +258,7 @@ class ThreadWaits:
             return
         if seen.blocked.helpers == _WITH_WORK:
             wait.helpers_ns = self._helpers_cpu_ns(wait)
+        thread.note_whether_asleep(wait)
         thread.last = wait
         if before is not None:
             _note_woken_before(before, wait)
@@ -273,6 +289,7 @@ class ThreadWaits:
         )
         thread.present = thread.last = wait
         thread.has_worked = False
+        thread.note_whether_asleep(wait)
         change.begun.append(wait)
         before.is_end_seen = before.is_known = True
         before.after_ns = work_ns = before.work_until(wait)

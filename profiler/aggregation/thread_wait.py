@@ -60,6 +60,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``:
     the last such waits of its process before were for a timer. ``is_asking``: it is one of many
     sleeps one after the other, with hardly any work in between, of a process that has children.
+    ``is_of_worker``: its thread waits for something else now and then.
     """
 
     thread: int
@@ -98,6 +99,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     repeated: _RepeatedWaits | None = None
     polled_since: int | None = None
     is_asking: bool = False
+    is_of_worker: bool = False
 
     def repeat_without_work(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, as nothing came."""
@@ -129,6 +131,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the thread sleeps again and again until the following wait, and does hardly
         anything in between.
         """
+        if following.is_of_worker:  # others have taken the CPU, or a lock, from it in between
+            return False
         slices = int(following.slices) - int(self.slices)
         if slices <= 1 or following.run_ns - self.run_ns >= slices * _MAX_ASKING_NS:
             return False

@@ -132,6 +132,25 @@ class TestWeights:
         rest = 100 - present(breakdown.on_cpu_percent)
         assert 100 * present(asked) / rest == pytest.approx(share, abs=1.5)
 
+    @pytest.mark.parametrize(
+        ("first", "every", "share"), [(0, 5, 38.0), (4, 100, 9.0), (0, 100, 9.0)]
+    )
+    def test_a_worker_does_not_ask_though_others_take_the_cpu_from_it_again_and_again(
+        self, first: int, every: int, share: float
+    ) -> None:
+        """It waits for an answer now and then, at the begin only, or never."""
+        run = LookedRun()
+        for number in range(40):
+            is_asked = number < first or number % every == every - 1
+            so_far = b"%d" % (number * 10)
+            growth = [ThreadTimeGrowth(2 * NS_PER_MS, 0, thread=1, process=1, slices=so_far)]
+            growth.append(ThreadTimeGrowth(2 * NS_PER_MS, 0, thread=2, process=1))
+            run.look(Did(1, NETWORK if is_asked else SLEEP), Did(2, DISK), growth=growth)
+        breakdown = run.account.breakdown_so_far()
+        rest = 100 - present(breakdown.on_cpu_percent)
+        slept = 100 * present(breakdown.sleep_percent) / rest
+        assert slept == pytest.approx(share, abs=4)
+
     def test_the_timeout_of_a_loop_held_back_what_followed(self) -> None:
         """A worker of Node that has no work has timers of its own."""
         loop = replace(SLEEP, has_timeout=True)
