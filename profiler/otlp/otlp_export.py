@@ -283,13 +283,15 @@ class HttpTransport:
 
     def _tls_reason(self, error: SSLError) -> str:
         cause = error.args[0] if error.args else None
+        # Only errors of OpenSSL, not Python's own, have a message and a reason.
         if isinstance(cause, ssl.SSLCertVerificationError):
-            reason = f"the server's certificate is not trusted ({cause.verify_message.rstrip('.')})"
+            words = getattr(cause, "verify_message", " ".join(map(str, cause.args)))
+            reason = f"the server's certificate is not trusted ({words.rstrip('.')})"
             return (
                 f"{reason}: set {self._ca_setting} to the file of your private CA, or check the "
                 "address"
             )
-        name = (isinstance(cause, ssl.SSLError) and cause.reason) or type(cause).__name__
+        name = getattr(cause, "reason", None) or type(cause).__name__
         return f"TLS failed ({name}): check the server and the file of {self._ca_setting}"
 
     def _post(

@@ -72,8 +72,14 @@ def rejected(code: str) -> Answer:
 
 @pytest.mark.parametrize(
     "answer",
-    [Answer(500, text="server_error"), Answer(429), rate_limited("soon"), Answer(drop=True)],
-    ids=["server error", "limit", "limit without a time", "no answer"],
+    [
+        Answer(500, text="server_error"),
+        Answer(503, data="Service Unavailable"),  # of a proxy, and JSON, but no object
+        Answer(429),
+        rate_limited("soon"),
+        Answer(drop=True),
+    ],
+    ids=["server error", "proxy", "limit", "limit without a time", "no answer"],
 )
 def test_temporary_failures_are_retried_with_growing_pauses(
     slack: FakeSlack, answer: Answer

@@ -22,6 +22,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.aws_error_codes import error_code, is_throttled
 from profiler.core.aws_lost_answers import has_surely_changed_nothing
 from profiler.core.http_statuses import TOO_MANY_REQUESTS, retry_after_seconds
+from profiler.core.json_fields import mapping_or_empty
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind
 from profiler.core.optional_math import known_members
@@ -310,7 +311,8 @@ def _send_by_bot(
         client.chat_postMessage(channel=target.channel or "", **asdict(message), **_NO_PREVIEWS)
     except SlackApiError as error:
         response = error.response
-        return _slack_failure(response.status_code, response.data.get("error"), response.headers)
+        code = mapping_or_empty(response.data).get("error")  # a proxy's answer may be any JSON
+        return _slack_failure(response.status_code, code, response.headers)
     return None
 
 

@@ -312,6 +312,18 @@ def protocol_error(reason: str) -> SSLError:
             protocol_error("WRONG_VERSION_NUMBER"),
             "TLS failed (WRONG_VERSION_NUMBER): check the server and the file of OTLP_CERTIFICATE",
         ),
+        # Python itself raises these without what OpenSSL adds.
+        (
+            SSLError(ssl.SSLEOFError(8, "EOF occurred in violation of protocol")),
+            "TLS failed (SSLEOFError): check the server and the file of OTLP_CERTIFICATE",
+        ),
+        (
+            SSLError(ssl.SSLCertVerificationError("hostname 'backend' is not in it.")),
+            (
+                "the server's certificate is not trusted (hostname 'backend' is not in it): set "
+                "OTLP_CERTIFICATE to the file of your private CA, or check the address"
+            ),
+        ),
     ],
 )
 def test_the_reason_says_which_part_of_the_connection_to_mend(
