@@ -84,12 +84,12 @@ def run_without_click(arguments: list[str]) -> int | None:
     from profiler.cli.stub_modules import import_msgspec, unused_modules_deferred
 
     with unused_modules_deferred():
+        import_msgspec()
         from profiler.cli.run_options import parse_usual_arguments
 
         options = parse_usual_arguments(arguments)
         if options is not None:
             # Only with options that are valid: each import delays the command.
-            import_msgspec()
             from profiler.cli.wiring.run_and_report import run_command
     if options is None:
         gc.enable()

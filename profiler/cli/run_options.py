@@ -3,7 +3,9 @@ without click.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from msgspec import Struct
 
 _STACKS = "--stacks"
 _MODES = ("off", "moments", "on")
@@ -11,7 +13,7 @@ _MODES = ("off", "moments", "on")
 Format = Literal["auto", "human", "text"]
 
 
-class RunOptions(NamedTuple):
+class RunOptions(Struct, frozen=True, gc=False):
     """The options of ``run`` with their defaults. ``words`` are the command and its arguments."""
 
     words: tuple[str, ...]
@@ -32,6 +34,9 @@ class RunOptions(NamedTuple):
     max_cpu_seconds: float | None = None
     max_gpu_memory_mb: float | None = None
     max_gpu_idle_percent: float | None = None
+
+
+_DEFAULTS = RunOptions(words=())
 
 
 class Amount:
@@ -86,7 +91,7 @@ class RunOption:
         self.text = text
         self.values = values
         self.field = names.rsplit(maxsplit=1)[-1].lstrip("-").replace("-", "_")
-        self.default: object = RunOptions._field_defaults[self.field]
+        self.default: object = getattr(_DEFAULTS, self.field)
 
     def parse(self, text: str) -> object:
         """The value; None if it is not valid."""

@@ -4,6 +4,8 @@ All threads are daemon threads: one that hangs is abandoned. If the system start
 for lack of memory or because a batch has used up the limit, a call is made in the caller's thread.
 """
 
+from __future__ import annotations
+
 import math
 import threading
 from collections.abc import Callable

@@ -2,6 +2,8 @@
 and returns None without any; one of two values needs both.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast

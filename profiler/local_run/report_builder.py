@@ -1,5 +1,7 @@
 """Builds the reports of one run: the run so far, and its end."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -110,7 +112,7 @@ class ReportBuilder(Struct, eq=False):
         draft = self._draft_of_samples(observed, identity, self._notices.warnings)
         return draft.build_record(collected_parts(self._sampler.plan.collectors, draft.run))
 
-    def so_far(self) -> "tuple[Report, RunSeries | None]":
+    def so_far(self) -> tuple[Report, RunSeries | None]:
         """The report, and the history's series, of a run whose profiler is killed now."""
         record = with_warnings(self.record_so_far(), (_PROFILER_WAS_KILLED,))
         report = final_report(record, self._sampler.prepared.clock.wall_ns())
@@ -338,7 +340,7 @@ class ReportBuilder(Struct, eq=False):
             return True
         return ignored_sigchld and not self._sampler.prepared.own_cgroup.has_cpu_accounting
 
-    def _history_series(self, record: Record) -> "RunSeries | None":
+    def _history_series(self, record: Record) -> RunSeries | None:
         """A copy of the series that the history keeps; None without one."""
         series = self._sampler.samples.usage.series
         if series is None or not self._sampler.plan.max_history_steps:

@@ -4,6 +4,8 @@ The terminal, the report page, Slack, mails and events print the rows that they 
 their names, and word nothing themselves.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Final, Literal
 

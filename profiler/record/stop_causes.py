@@ -4,6 +4,8 @@ Three witnesses: ECS's texts and codes in the task's event, the monitor, which a
 of the ends, and the exit code. The order of the table is their precedence.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -1,5 +1,7 @@
 """Where the time of a run went: the parts that outputs name, each with its share."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Final
 

@@ -5,6 +5,8 @@ columns "Resolution Bucket" and "Trigger Conditions". A number alone is no proof
 mean what is said here. Numbers that are not listed get no words.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 

@@ -2,6 +2,8 @@
 labels and the live view.
 """
 
+from __future__ import annotations
+
 import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
@@ -191,7 +193,7 @@ class _NoRecorder:
 
     def keep_so_far(self, build_so_far: BuildSoFar) -> None: ...
 
-    def search_history(self, _find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
+    def search_history(self, _find: Callable[[HistoryStore], _T]) -> Callable[[], _T | None]:
         return _found_nothing
 
     def add_run(self, *_run: object) -> tuple[str, ...]:
@@ -202,7 +204,7 @@ def _found_nothing() -> None:
     """Nothing was looked for."""
 
 
-def _history_recorder(options: RunOptions, clock: Clock) -> "HistoryRecorder | _NoRecorder":
+def _history_recorder(options: RunOptions, clock: Clock) -> HistoryRecorder | _NoRecorder:
     if options.no_history:
         return _NoRecorder()
     from profiler.runs.history.recorder import HistoryRecorder  # only where it is needed
@@ -229,8 +231,8 @@ class _Surroundings(Struct, RunSurroundings):
 
     _options: RunOptions
     _clock: Clock
-    _view: "_NoView"
-    _recorder: "HistoryRecorder | _NoRecorder"
+    _view: _NoView
+    _recorder: HistoryRecorder | _NoRecorder
     _placement: NoCall[TaskPlacement] = NoCall()
 
     def find_labels(self) -> Mapping[str, str]:
@@ -254,7 +256,7 @@ class _Surroundings(Struct, RunSurroundings):
             self._placement = RepeatedCall(read, self._clock, _MAX_PLACEMENT_SECONDS)
         return self._placement
 
-    def request_earlier_peak(self) -> "NoCall[HighestPeak]":
+    def request_earlier_peak(self) -> NoCall[HighestPeak]:
         if self._options.no_history:
             return NoCall()
         from profiler.cli.local_family_history import highest_peak_of  # most runs do without it
@@ -277,7 +279,7 @@ class _Surroundings(Struct, RunSurroundings):
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
         self._view.on_sample(sample, processes)
 
-    def on_notice(self, line: "NoticeLine") -> None:
+    def on_notice(self, line: NoticeLine) -> None:
         self._view.on_notice(line)
 
     def before_stop(self) -> None:
@@ -298,7 +300,7 @@ class _NoView:
 
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None: ...
 
-    def on_notice(self, line: "NoticeLine") -> None:
+    def on_notice(self, line: NoticeLine) -> None:
         from profiler.record.notice_model import encode_notice_line  # most runs have no notice
 
         if self._prints_json:
@@ -337,7 +339,7 @@ class _LateView(_NoView):
             self._has_failed = True
             self.close()
 
-    def on_notice(self, line: "NoticeLine") -> None:
+    def on_notice(self, line: NoticeLine) -> None:
         if self._view is not None:
             self._view.on_notice(line)
 
@@ -345,7 +347,7 @@ class _LateView(_NoView):
         if self._view is not None:
             self._view.close()
 
-    def _make(self) -> "LiveView":
+    def _make(self) -> LiveView:
         # See the class's docstring. Most runs have no view.
         from profiler.cli.local_family_history import usual_duration_of
         from profiler.cli.printing import encode_text, stdout_encoding

@@ -2,6 +2,8 @@
 60 s.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -56,7 +58,7 @@ class HistoryRecorder:
             return False
         return True
 
-    def keep_so_far(self, build_so_far: "Callable[[], tuple[Report, RunSeries | None]]") -> None:
+    def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
         """Write down the run so far, if due: this process may be killed.
 
         A failure is silent: the end adds the run.
@@ -84,7 +86,7 @@ class HistoryRecorder:
             lambda: self._write_if_possible(line, report, series), self._clock, _MAX_WRITE_SECONDS
         )
 
-    def _write_if_possible(self, line: bytes, report: Report, series: "RunSeries | None") -> bool:
+    def _write_if_possible(self, line: bytes, report: Report, series: RunSeries | None) -> bool:
         with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
             store = self._open_history(_MAX_WRITE_SECONDS)
             store.keep_running(
@@ -99,7 +101,7 @@ class HistoryRecorder:
 
         return truncate_text(without_surrogates(redact(self._words)), 4000)
 
-    def _open_history(self, max_wait_seconds: float) -> "HistoryStore":
+    def _open_history(self, max_wait_seconds: float) -> HistoryStore:
         """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
         path = history_path(self._environment)
         # sqlite3 would delay every start.
@@ -107,7 +109,7 @@ class HistoryRecorder:
 
         return HistoryStore(path, self._clock, max_wait_seconds)
 
-    def search_history(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
+    def search_history(self, find: Callable[[HistoryStore], _T]) -> Callable[[], _T | None]:
         """Search the history, in a thread.
 
         Call the result to wait, but briefly; it is None whatever goes wrong.
@@ -124,7 +126,7 @@ class HistoryRecorder:
         self,
         line: bytes,
         report: Report,
-        series: "RunSeries | None",
+        series: RunSeries | None,
         stacks_line: bytes | None = None,
     ) -> tuple[str, ...]:
         """Add the run, in a thread, because a file system may hang. Returns a sentence about a
@@ -143,7 +145,7 @@ class HistoryRecorder:
         return (sentence,)
 
     def _add_run(
-        self, line: bytes, report: Report, series: "RunSeries | None", stacks_line: bytes | None
+        self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None
     ) -> tuple[str, ...]:
         self._write_call.result()
         try:
@@ -183,7 +185,7 @@ class HistoryRecorder:
         return add()
 
 
-def _encoded_steps(report: Report, series: "RunSeries | None") -> bytes:
+def _encoded_steps(report: Report, series: RunSeries | None) -> bytes:
     """The steps as the history keeps them."""
     if series is None:
         return _NO_STEPS
