@@ -238,7 +238,9 @@ class CommandReader:
         self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren
     ) -> None:
         monotonic_ns = self._monotonic_ns = prepared.clock.monotonic_ns
-        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
+        self._tree = ProcessTree(
+            os.getpid(), unrelated, monotonic_ns, proc.LastPidFile().read
+        )
         budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
         shared = self._shared_memory = prepared.shared_memory
         self._shares = MemoryShares(

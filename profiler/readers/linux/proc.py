@@ -459,29 +459,45 @@ def numeric_entries(folder: str = "/proc") -> list[int]:
 
 
 def read_last_pid(folder: str = "/proc") -> int | None:
-    """The id that this process namespace assigned last: the last word of ``loadavg``; None if it
-    cannot be read.
-    """
-    return _parse_last_pid(read_or_none(f"{folder}/loadavg") or b"")
+    """The id that this process namespace assigned last: see :class:`LastPidFile`."""
+    file = LastPidFile(folder)
+    try:
+        return file.read()
+    finally:
+        file.close()
 
 
 def _parse_last_pid(load: bytes) -> int | None:
     _, _, word = load.rstrip().rpartition(b" ")
-    return int(word) if word.isdigit() else None
+    return (int(word) or None) if word.isdigit() else None
 
 
 class LastPidFile:
-    """The file of :func:`read_last_pid`, which stays open: to open it costs more than to read."""
+    """The id that this process namespace assigned last: the last word of ``loadavg``. The file
+    stays open: to open it costs more than to read.
+
+    gVisor writes 0, which is no id. LXCFS mounts a file of its own there, whose id is some seconds
+    old: nobody reads that.
+    """
 
     def __init__(self, folder: str = "/proc") -> None:
-        self._path = f"{folder}/loadavg"
+        self._folder = folder
         self._descriptor: int | None = None
 
     def read(self) -> int | None:
         """The id; None if it cannot be read."""
         if self._descriptor is None:
-            self._descriptor = open_or_none(self._path)
+            self._descriptor = self._open_if_kernels()
         return _parse_last_pid(reread_descriptor(self._descriptor))
+
+    def _open_if_kernels(self) -> int | None:
+        descriptor = open_or_none(f"{self._folder}/loadavg")
+        if descriptor is None:
+            return None
+        if os.fstat(descriptor).st_dev == os.stat(self._folder).st_dev:  # noqa: PTH116  no pathlib
+            return descriptor
+        os.close(descriptor)
+        return None
 
     def close(self) -> None:
         """Close the file; the next reading opens it again."""

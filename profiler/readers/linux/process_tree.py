@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from profiler.core.optional_math import first_known, min_known
+from profiler.core.optional_math import difference, first_known, min_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.undivided_memory import is_fork, lacks_memory_parts, with_memory_parts
@@ -124,24 +124,30 @@ class ProcessTree:
     """The descendants of one process, without unrelated children and their descendants.
 
     Of one that was not on a CPU, the state and the children are read again after ten seconds: its
-    memory may be another, and it may have adopted children. ``has_hidden``: this user sees nothing
+    memory may be another, and it may have adopted children. Until then, nobody is searched for as
+    long as no id is assigned. ``has_hidden``: this user sees nothing
     of a process in ``/proc``, as with the mount option hidepid. A ``/proc`` of another pid
     namespace shows none of them.
     """
 
     def __init__(
-        self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]
+        self,
+        root_pid: int,
+        unrelated_children: Container[int],
+        monotonic_ns: Callable[[], int],
+        read_last_pid: Callable[[], int | None] = proc.read_last_pid,
     ) -> None:
         self._root_pid = root_pid
         self._unrelated_children = unrelated_children
         self._monotonic_ns = monotonic_ns
+        self._read_last_pid = read_last_pid
         self._ns_per_tick = proc.ns_per_tick()
         self._shows_own_pids = proc.shows_own_pids()
         children_file = f"/proc/self/task/{os.getpid()}/children"
         self._has_children_files = os.path.exists(children_file)  # noqa: PTH110
         self._threads = 0
         self._others: Collection[int] = ()
-        self._last_pid = 0
+        self._last_pid: int | None = None
         self._processes: dict[int, _TreeProcess] = {}
         self._all_due_ns = 0
         self.has_hidden = False
@@ -242,21 +248,40 @@ class ProcessTree:
     def _find_descendants(self) -> dict[int, proc.ProcessStat]:
         if not self._shows_own_pids:
             return {}
+        last_pid_before = self._last_pid
+        # Who searches once needs no id. It is read first: who begins later gets another one.
+        self._last_pid = self._read_last_pid() if self._processes else None
         now_ns = self._monotonic_ns()
         if now_ns >= self._all_due_ns:
             self._all_due_ns = now_ns + _ALL_READ_NS
             for process in self._processes.values():
                 process.is_due = True
+        elif self._last_pid is not None and self._last_pid == last_pid_before:
+            known = self._known_if_none_has_ended()
+            if known is not None:
+                return known
         descendants = None
         if not self._has_children_files or self._threads > _MAX_THREADS_TO_LIST:
             pids = proc.numeric_entries()
             if not self._has_children_files or len(pids) < _PROCESSES_PER_THREAD * self._threads:
-                descendants = self._search_all_processes(pids)
+                descendants = self._search_all_processes(pids, last_pid_before)
         if descendants is None:
             descendants = self._walk_child_lists()
-        if len(self._processes) > len(descendants):
+        if tuple(self._processes) != tuple(descendants):
             self._processes = {pid: self._processes[pid] for pid in descendants}
         return descendants
+
+    def _known_if_none_has_ended(self) -> dict[int, proc.ProcessStat] | None:
+        """The descendants of the last search; None if one has ended, or was adopted."""
+        stats: dict[int, proc.ProcessStat] = {}
+        for pid, process in tuple(self._processes.items()):
+            stat = self._stat_if_alive(pid)
+            if stat is None or stat.parent_pid != process.stat.parent_pid:
+                return None
+            if stat.parent_pid == self._root_pid and pid in self._unrelated_children:
+                return None
+            stats[pid] = stat
+        return stats
 
     def _walk_child_lists(self) -> dict[int, proc.ProcessStat]:
         """Read the lists of children, then the last processes: a child may move to a list that
@@ -297,16 +322,16 @@ class ProcessTree:
                 stats[pid] = stat
         return stats
 
-    def _search_all_processes(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
+    def _search_all_processes(
+        self, pids: Collection[int], last_pid_before: int | None
+    ) -> dict[int, proc.ProcessStat]:
         """Search all processes except the others of the last search, unless the kernel begins at
         small ids again.
         """
         children: dict[int, list[int]] = {}
-        last_pid = proc.read_last_pid() or 0
         others: Collection[int] = ()
-        if last_pid >= self._last_pid > 0:
+        if first_known(difference(self._last_pid, last_pid_before), -1) >= 0:
             others = self._others
-        self._last_pid = last_pid
         known = tuple(self._processes)
         stats = self._stats_of(pid for pid in pids if pid not in others)
         for pid in known:

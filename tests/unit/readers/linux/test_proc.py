@@ -45,6 +45,18 @@ def test_the_last_id_is_read_from_a_file_that_stays_open(tmp_path: Path) -> None
     assert not open_files(loads)
 
 
+def test_the_last_id_of_another_file_system_than_the_kernels_is_not_read(tmp_path: Path) -> None:
+    loads = tmp_path / "loadavg"
+    loads.symlink_to("/proc/loadavg")
+    assert proc.read_last_pid(str(tmp_path)) is None
+    assert proc.read_last_pid()
+
+
+def test_an_id_of_zero_is_none(tmp_path: Path) -> None:
+    (tmp_path / "loadavg").write_text("0.00 0.00 0.00 0/0 0\n")
+    assert proc.read_last_pid(str(tmp_path)) is None
+
+
 _KIB = 1024
 
 

@@ -74,10 +74,50 @@ def test_a_child_that_moves_between_lists_meanwhile_is_not_lost(
 def test_an_id_that_is_used_again_is_looked_at_again() -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     tree._has_children_files = False
-    with subprocess.Popen(["sleep", "1000"]) as process:
+    with subprocess.Popen(["sleep", "1000"]) as first, subprocess.Popen(["sleep", "1000"]) as process:
+        tree._unrelated_children = {process.pid}
+        assert [reading.pid for reading in tree.read_all()] == [first.pid]
+        tree._unrelated_children = ()
         tree._others, tree._last_pid = {process.pid}, 1 << 30  # another process had the id before
-        assert [reading.pid for reading in tree.read_all()] == [process.pid]
+        assert {reading.pid for reading in tree.read_all()} == {first.pid, process.pid}
+        first.kill()
         process.kill()
+
+
+def test_nobody_is_searched_for_until_an_id_is_assigned_or_a_process_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    last_pid, listed = 7, list[int]()
+    list_all = process_tree.list_children
+
+    def noted(pid: int, threads: int) -> tuple[int, ...]:
+        listed.append(pid)
+        return list_all(pid, threads)
+
+    monkeypatch.setattr(process_tree, "list_children", noted)
+    tree = ProcessTree(os.getpid(), (), lambda: 0, lambda: last_pid)
+    words = ["sh", "-c", "sleep 1000 & echo; wait; sleep 1000 & echo; read line"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        present(process.stdout).readline()
+        pids = tuple(pid for pid, _ in tree.identities())
+        assert pids[0] == process.pid
+        assert len(pids) == 2
+        tree.identities()
+        listed.clear()
+        assert tuple(reading.pid for reading in tree.read_all()) == pids
+        assert not listed
+        os.kill(pids[1], signal.SIGKILL)
+        present(process.stdout).readline()
+        # The shell has started another one, which nobody can know without its id.
+        assert pids[1] not in [pid for pid, _ in tree.identities()]
+        tree.identities()
+        listed.clear()
+        last_pid += 1
+        found = tuple(pid for pid, _ in tree.identities())
+        assert listed[0] == os.getpid()
+        assert len(found) == 2
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(
