@@ -32,7 +32,7 @@ from profiler.readers.linux.huge_pages import HugePagesOfTree
 from profiler.readers.linux.kernel_memory import (
     FreeMemory,
     KernelMemoryGrowth,
-    socket_queue_bytes,
+    SocketQueues,
     unassigned_kernel_bytes,
 )
 from profiler.readers.linux.memory_shares import MemoryShares
@@ -142,6 +142,7 @@ class GroupMemory:
         self._cgroup = cgroup
         self._foreign_bytes = 0
         self._known_members: frozenset[tuple[int, int]] = frozenset()
+        self._last_processes: Sequence[ProcessReading] = ()
         self._next_check = 0
         self._has_escaped_process = False
         self.used_peak_bytes: int | None = None
@@ -159,9 +160,11 @@ class GroupMemory:
         reading = self._memory()
         if reading is None:
             return None
-        for process in self._processes_to_check(processes):
-            self._has_escaped_process |= not self._cgroup.counts_memory_of(process.pid)
-        self._known_members = frozenset(process.identity for process in processes)
+        if processes is not self._last_processes:  # else none has run, to leave the group
+            for process in self._processes_to_check(processes):
+                self._has_escaped_process |= not self._cgroup.counts_memory_of(process.pid)
+            self._known_members = frozenset(process.identity for process in processes)
+            self._last_processes = processes
         if self._has_escaped_process:
             return None
         if tree_bytes is not None and counts_too_little(reading.used_bytes, tree_bytes):
@@ -187,9 +190,10 @@ class GroupMemory:
 
     def add_marks(self, processes_bytes: int | None) -> None:
         """Add the processes' memory with their marks, before the group has more page cache."""
-        if processes_bytes is not None:
+        known_bytes = self._marked_peak_bytes or 0
+        if processes_bytes is not None and processes_bytes > known_bytes:
             marked_bytes = self._peak().peak_within_group_bytes(processes_bytes)
-            self._marked_peak_bytes = max(self._marked_peak_bytes or 0, marked_bytes)
+            self._marked_peak_bytes = max(known_bytes, marked_bytes)
 
     @property
     def peak_bytes(self) -> int | None:
@@ -238,9 +242,7 @@ class CommandReader:
         self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren
     ) -> None:
         monotonic_ns = self._monotonic_ns = prepared.clock.monotonic_ns
-        self._tree = ProcessTree(
-            os.getpid(), unrelated, monotonic_ns, proc.LastPidFile().read
-        )
+        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns, proc.LastPidFile().read)
         budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
         shared = self._shared_memory = prepared.shared_memory
         self._shares = MemoryShares(
@@ -270,10 +272,7 @@ class CommandReader:
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
         self._unmapped: UnmappedMemory | NothingUnmapped = NothingUnmapped()
-        # Version 2 counts all kernel memory of a group.
         self._kernel_growth_bytes: Callable[[], int] = lambda: 0
-        if prepared.cgroups.has_v1_controller(MEMORY):
-            self._kernel_growth_bytes = KernelMemoryGrowth(socket_queue_bytes).growth_bytes
         self.unread_memory = UnreadMemory()
         self._free_memory = FreeMemory()
         self._kernel_budget = CpuBudget(_KERNEL_CPU, _KERNEL_ADVANCE_NS)
@@ -285,6 +284,8 @@ class CommandReader:
             self._unmapped = _unmapped_memory(
                 prepared.shared_memory, started.started_wall_ns, monotonic_ns
             )
+        elif prepared.cgroups.has_v1_controller(MEMORY):  # version 2 counts all of a group's
+            self._kernel_growth_bytes = KernelMemoryGrowth(SocketQueues().size_bytes).growth_bytes
         self._uncounted_peak_bytes: int | None = None
         self._usable_cpus = len(os.sched_getaffinity(0))
         self._startup_cpu_ns = started.startup_cpu_ns

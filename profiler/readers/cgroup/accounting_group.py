@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
 from profiler.readers.cgroup.hierarchy import (
-    MEMORY_STAT,
     UNIFIED,
     CgroupLocation,
     GroupCounters,
@@ -93,13 +92,13 @@ class AccountingCgroup(GroupCounters):
             self._files[peak] = writable
 
     def swap_bytes(self) -> int | None:
-        """What of the group's memory is in swap, or the most that was; None if the kernel does not
-        count it.
+        """What of the group's memory is in swap, or the most that was, in version 1 as of the last
+        reading of its parts; None if the kernel does not count it.
         """
         for name in _SWAP_FILES:
             if name in self._files:
                 return parse_number(proc.reread_file(self._files, name))
-        return proc.number_after(proc.reread_file(self._files, MEMORY_STAT), _SWAP_LINE)
+        return proc.number_after(self._memory_stat, _SWAP_LINE)
 
     def set_memory_limit(self, limit_bytes: float) -> bool:
         """Returns False if the kernel refuses it."""

@@ -63,6 +63,7 @@ class CommandCgroup:
         self._delegation = delegation
         self._baseline_cpu_ns = 0
         self._entered = b""
+        self._text_of_member = ""  # of the last process that was in the group of the memory
 
     def enter_groups(self) -> None:
         """Enter the groups, which may take the kernel 20 ms (version 2).
@@ -146,8 +147,12 @@ class CommandCgroup:
         group = self._memory_group()
         if group is None:
             return False
-        path = parse_membership(proc.read_text(f"/proc/{pid}/cgroup")).get(group.hierarchy)
+        text = proc.read_text(f"/proc/{pid}/cgroup")
+        if text == self._text_of_member:
+            return True
+        path = parse_membership(text).get(group.hierarchy)
         if path is None or path == group.path or path.startswith(group.path + "/"):
+            self._text_of_member = text
             return True
         # Version 1 shows the group / for a process that is ending, from do_exit() on
         # (proc_cgroup_show in the kernel).

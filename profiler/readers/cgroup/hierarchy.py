@@ -309,6 +309,9 @@ class GroupCounters:
             self._files |= proc.open_files(memory_folder, memory_names)
         if cpu_folder:
             self._files |= proc.open_files(cpu_folder, (names.cpu,))
+        # As they were read last, and what they say.
+        self._usage, self._memory_stat = b"", b""
+        self._reading: MemoryReading | None = None
         self._huge_names: tuple[str, ...] = ()
         if huge_folder:
             self._huge_names = huge_page_files_of_group(huge_folder)
@@ -328,7 +331,10 @@ class GroupCounters:
     def read_memory_parts(self, usage: bytes) -> MemoryReading | None:
         """The parts of the memory in use."""
         memory_stat = proc.reread_file(self._files, MEMORY_STAT)
-        reading = parse_memory(usage, memory_stat, self._names)
+        if (usage, memory_stat) != (self._usage, self._memory_stat):
+            self._reading = parse_memory(usage, memory_stat, self._names)
+            self._usage, self._memory_stat = usage, memory_stat
+        reading = self._reading
         if reading is None or reading.kernel_bytes is None or self._kernel_memory is None:
             return reading
         reclaimable_bytes = self._kernel_memory.reclaimable_bytes(

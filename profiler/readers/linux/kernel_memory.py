@@ -9,13 +9,18 @@ machine has more of, too.
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.files import open_or_none
 from profiler.core.optional_math import all_known, difference
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
 _PROCESSORS_FREE_PAGES = b" count:"  # in the list of each processor's
@@ -96,14 +101,24 @@ def unassigned_kernel_bytes() -> int | None:
     return None if memory is None else memory.fixed_bytes - memory.process_bytes
 
 
-def socket_queue_bytes() -> int | None:
+class SocketQueues:
     """What all TCP and UDP sockets of the machine hold, which version 1 of the groups does not
-    count; None where neither is known.
+    count. The file stays open: to open it costs more than to read.
     """
-    text = proc.read_or_none("/proc/net/sockstat") or b""
+
+    def __init__(self, path: "str | Path" = "/proc/net/sockstat") -> None:
+        self._descriptor = open_or_none(path)
+
+    def size_bytes(self) -> int | None:
+        """None where neither is known."""
+        return parse_socket_queue_bytes(proc.reread_descriptor(self._descriptor))
+
+
+def parse_socket_queue_bytes(sockstat: bytes) -> int | None:
+    """What TCP and UDP sockets hold; None where neither is known."""
     pages = list[int]()
     for name in _QUEUES:
-        line = text.partition(name)[2].partition(b"\n")[0]
+        line = sockstat.partition(name)[2].partition(b"\n")[0]
         pages += proc.numbers_after(line, b" mem ")
     return sum(pages) * os.sysconf("SC_PAGE_SIZE") if pages else None
 

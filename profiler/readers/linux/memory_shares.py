@@ -138,6 +138,7 @@ class MemoryShares:
         # What the forks of a process inherited: it may copy as much.
         self._inheritance: dict[int, int] = {}
         self._divided: dict[int, tuple[ProcessReading, ProcessReading]] = {}
+        self._with_shares: tuple[ProcessReading, ...] = ()
         self.unsure_bytes = 0
         self.shmem_bytes = 0
         self.open_shmem_bytes = 0
@@ -152,7 +153,7 @@ class MemoryShares:
         self, processes: Sequence[ProcessReading]
     ) -> tuple[ProcessReading, ...]:
         """The readings of all living processes of the tree, each with its share and what it freed
-        lazily; the share is None if its memory is unknown.
+        lazily; the share is None if its memory is unknown. The same object if none has changed.
         """
         before = self._divided
         is_known = self.is_exact and self.file_bytes is not None
@@ -161,7 +162,7 @@ class MemoryShares:
         lacks_at_rest = are_at_rest and self._lacks_a_reading_at_rest()
         if is_known and are_at_rest and not lacks_at_rest:
             self.has_lost = False
-            return tuple([divided for _, divided in before.values()])
+            return self._with_shares
         living = {
             process.identity: process for process in processes if process.rss_bytes is not None
         }
@@ -201,7 +202,8 @@ class MemoryShares:
                     replace(process, share_bytes=share_bytes, lazily_freed_bytes=freed_bytes),
                 )
             self._divided[process.pid] = known
-        return tuple([divided for _, divided in self._divided.values()])
+        self._with_shares = tuple([divided for _, divided in self._divided.values()])
+        return self._with_shares
 
     def _lacks_a_reading_at_rest(self) -> bool:
         sum_bytes = sum([divided.share_bytes or 0 for _, divided in self._divided.values()])

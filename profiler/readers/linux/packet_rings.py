@@ -32,9 +32,20 @@ class PacketRings:
     def __init__(self, proc_folder: str = "/proc") -> None:
         self._folder = proc_folder
         self._looks: dict[tuple[int, int], _ProcessRings] = {}
+        self._last: tuple[Iterable[ProcessReading], int] = ((), 0)
 
     def held_bytes(self, processes: Iterable[ProcessReading]) -> int:
-        """The most that the rings take, each one once; 0 below :data:`MIN_GROWTH_BYTES`."""
+        """The most that the rings take, each one once; 0 below :data:`MIN_GROWTH_BYTES`. The same
+        reading again is not looked at.
+        """
+        last_processes, last_bytes = self._last
+        if processes is last_processes:
+            return last_bytes
+        ring_bytes = self._ring_bytes(processes)
+        self._last = processes, ring_bytes
+        return ring_bytes
+
+    def _ring_bytes(self, processes: Iterable[ProcessReading]) -> int:
         sizes = {
             process.identity: process.virtual_bytes
             for process in processes

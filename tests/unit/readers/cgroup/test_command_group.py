@@ -256,6 +256,7 @@ def test_version_1_counts_what_is_in_swap_if_it_accounts_for_it(
     own, _ = made(files, tmp_path, _V1, "m/job", "c")
     own.enter_groups()
     own.on_started(own.start_counting())
+    assert own.read_memory() is not None
     assert own.swap_bytes() == swap_bytes
 
 

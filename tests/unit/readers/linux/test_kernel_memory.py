@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,10 @@ from profiler.readers.linux.kernel_memory import (
     KernelMemory,
     KernelMemoryEstimate,
     KernelMemoryGrowth,
+    SocketQueues,
     parse_kernel_memory,
     parse_pinned_bytes,
-    socket_queue_bytes,
+    parse_socket_queue_bytes,
     unassigned_kernel_bytes,
 )
 from tests.cases import each_case
@@ -210,14 +212,20 @@ def test_what_processes_show_is_no_unassigned_kernel_memory(
         (b"UDP: inuse 900 mem 60000\nFRAG: inuse 0 memory 5\n", 60_000),
     ],
 )
-def test_the_queues_of_tcp_and_udp(
-    lines: bytes, pages: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {"/proc/net/sockstat": b"sockets: used 21\n" + lines}
-    monkeypatch.setattr(proc, "read_or_none", files.get)
-    assert socket_queue_bytes() == pages * os.sysconf("SC_PAGE_SIZE")
-    files.clear()
-    assert socket_queue_bytes() is None
+def test_the_queues_of_tcp_and_udp(lines: bytes, pages: int) -> None:
+    sockstat = b"sockets: used 21\n" + lines
+    assert parse_socket_queue_bytes(sockstat) == pages * os.sysconf("SC_PAGE_SIZE")
+    assert parse_socket_queue_bytes(b"") is None
+
+
+def test_the_queues_are_read_from_a_file_that_stays_open(tmp_path: Path) -> None:
+    file = tmp_path / "sockstat"
+    file.write_bytes(b"sockets: used 21\nTCP: inuse 6 mem 3\n")
+    queues = SocketQueues(file)
+    for pages in (3, 4):
+        file.write_bytes(b"sockets: used 21\nTCP: inuse 6 mem %d\n" % pages)
+        assert queues.size_bytes() == pages * os.sysconf("SC_PAGE_SIZE")
+    assert SocketQueues(tmp_path / "absent").size_bytes() is None
 
 
 def test_the_pool_of_huge_pages_is_no_kernel_memory() -> None:

@@ -74,7 +74,10 @@ def test_a_child_that_moves_between_lists_meanwhile_is_not_lost(
 def test_an_id_that_is_used_again_is_looked_at_again() -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     tree._has_children_files = False
-    with subprocess.Popen(["sleep", "1000"]) as first, subprocess.Popen(["sleep", "1000"]) as process:
+    with (
+        subprocess.Popen(["sleep", "1000"]) as first,
+        subprocess.Popen(["sleep", "1000"]) as process,
+    ):
         tree._unrelated_children = {process.pid}
         assert [reading.pid for reading in tree.read_all()] == [first.pid]
         tree._unrelated_children = ()
