@@ -152,16 +152,23 @@ class ProcessExitWaiter(Waiter):
         self._wake_event: WakeEvent | None = None
         self._pidfds: dict[int, int] = {}
         self._events_descriptors: frozenset[int] = frozenset()
+        self._poll: select.poll | None = None  # for these; None if they have changed
 
     def open(self) -> None:
         self._wake_event = WakeEvent()
+        self._poll = None
 
     def watch_only(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
         """Wait for these only.
 
         The files remain the caller's, who calls this again between closing one and a wait.
         """
-        self._events_descriptors = frozenset(events_descriptors)
+        if self._events_descriptors != set(events_descriptors):
+            self._events_descriptors = frozenset(events_descriptors)
+            self._poll = None
+        if self._pidfds.keys() == set(pids):
+            return
+        self._poll = None
         for pid in self._pidfds.keys() - set(pids):
             os.close(self._pidfds.pop(pid))
         for pid in set(pids) - self._pidfds.keys():
@@ -172,23 +179,33 @@ class ProcessExitWaiter(Waiter):
 
     def wait(self, seconds: float) -> bool:
         """True if a process ended or a group changed (once each)."""
+        if self._poll is None:
+            self._poll = self._poll_for_all()
+        events = self._poll.poll(max(seconds, 0) * 1000)
+        if not events:
+            return False
+        ready = {descriptor for descriptor, _ in events}
+        if self._wake_event is not None and self._wake_event.descriptor in ready:
+            self._wake_event.clear()
+        ended = [pid for pid, descriptor in self._pidfds.items() if descriptor in ready]
+        for pid in ended:
+            os.close(self._pidfds.pop(pid))
+        changed = ready & self._events_descriptors
+        self._events_descriptors -= changed
+        if not (ended or changed):
+            return False
+        self._poll = None
+        return True
+
+    def _poll_for_all(self) -> select.poll:
         poll = select.poll()
-        pids = {descriptor: pid for pid, descriptor in self._pidfds.items()}
-        for descriptor in pids:
+        for descriptor in self._pidfds.values():
             poll.register(descriptor, select.POLLIN)
         for descriptor in self._events_descriptors:
             poll.register(descriptor, select.POLLPRI)
         if self._wake_event is not None:
             poll.register(self._wake_event.descriptor, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(max(seconds, 0) * 1000)}
-        if self._wake_event is not None and self._wake_event.descriptor in ready:
-            self._wake_event.clear()
-        ended = ready & pids.keys()
-        for descriptor in ended:
-            os.close(self._pidfds.pop(pids[descriptor]))
-        changed = ready & self._events_descriptors
-        self._events_descriptors -= changed
-        return bool(ended or changed)
+        return poll
 
     def wake(self) -> None:
         wake_event = self._wake_event  # close sets it to None in another thread
