@@ -178,6 +178,10 @@ _LONG_PROGRAMS = {
             *("managers_queue", "unix_server", "tcp_server", "udp_server", "polling_server"),
         )
     },
+    # Of the last wait, nobody sees how it ended.
+    "server of the run: loop_server": _long(
+        "{python} -m tests.programs.pools loop_server 30 {port}", points=IN_TURNS_POINTS
+    ),
     **{
         f"lock of processes: {name}, {work}": _long(_shared_lock(name, f"12 {where} {work}"))
         for name in (

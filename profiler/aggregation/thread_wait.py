@@ -230,6 +230,23 @@ class ThreadWait(Struct, eq=False, kw_only=True):
             wait = wait.next_poll
         return wait
 
+    def has_timer_that_ended(self, other: "ThreadWait") -> bool:
+        """Whether a timeout, and nothing that came, ended one of these waits before the same look
+        as that of the other thread; or one look before, if the thread has not run since. What came
+        on its only connection came after the answer.
+        """
+        end = other.end
+        poll: ThreadWait | None = self
+        while end is not None and poll is not None and poll.over is not None:
+            following = poll.next_poll
+            runs_at = None if following is None else following.over
+            is_last_run = poll.over == end - 1 and (runs_at is None or runs_at > end)
+            if poll.over == end or is_last_run:
+                came = poll.came or ()
+                return bool(poll.timed_out) and (len(came) == 1 or not any(came))
+            poll = following
+        return False
+
     @property
     def following_work_ns(self) -> int:
         """The work that followed, by what was before as long as it is not known."""

@@ -180,7 +180,7 @@ class LookDivision:
             if blocked is None:
                 self._able.append(wait)
                 continue
-            if blocked.may_go_on and wait.was_ended_by_timer:
+            if blocked.may_go_on and (wait.was_ended_by_timer or self._answers_by_timer(wait)):
                 self._firm[wait] = _SLEEP
                 continue
             if blocked.may_go_on and wait.is_end_unclear:
@@ -216,6 +216,23 @@ class LookDivision:
             self._handing[wait] = blocked
         else:
             self._firm[wait] = _with_busy_peer(blocked, wait)
+
+    def _answers_by_timer(self, wait: ThreadWait) -> bool:
+        """Whether the timer of a loop ended as the wait of a client of the run for its answer did,
+        however little work that was: a server which lets its clients wait.
+        """
+        server = wait.blocked
+        if server is None or not server.helper_pids:
+            return False
+        return any(
+            client.process in server.helper_pids
+            and client.blocked is not None
+            and client.blocked.wait.kind == "network"
+            and wait.process in client.blocked.helper_pids
+            and not client.was_cut
+            and wait.has_timer_that_ended(client)
+            for client in self._waits
+        )
 
     def _was_closed_after_end(self, wait: ThreadWait, blocked: BlockedThread) -> bool:
         """Whether the thread closed its idle connections after a wait which another thread of its

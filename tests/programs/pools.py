@@ -278,13 +278,39 @@ def polling_server(seconds: float, _: str) -> None:
     _ask_child(seconds, listener, functools.partial(_serve, pause=pause))
 
 
+def _serve_by_loop(listener: socket.socket) -> None:
+    forget()
+    time_all()
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while question := await reader.read(1):
+            with phase("sleep"):
+                await asyncio.sleep(0.9)
+            writer.write(question)
+        writer.close()
+        ended.set()
+
+    async def serve() -> None:
+        await asyncio.start_server(answer, sock=listener)
+        await ended.wait()
+
+    asyncio.run(serve())
+    write_down()
+
+
+def loop_server(seconds: float, _: str) -> None:
+    """The server's loop has a timer until it answers, and hardly works for that."""
+    _ask_child(seconds, socket.create_server(("127.0.0.1", 0)), _serve_by_loop)
+
+
 PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
         *(as_they_complete, wait_for_all, in_order, imap_unordered, join_a_queue, to_threads),
         asked_again_and_again,
         *(processes_as_they_complete, managers_queue, unix_server, tcp_server, udp_server),
-        polling_server,
+        *(polling_server, loop_server),
     )
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -458,6 +459,15 @@ class TestHandingOn:
         assert shares(unclear(polls, 9), wait(SLEEP, 1, process=3)) == {}
         assert shares(unclear(POLL, 9), asks) == {}
 
+    def test_a_loop_whose_timers_end_before_the_answer_comes_waits_for_that(self) -> None:
+        polls = replace(POLL, helpers="pipe", helper_pids=frozenset((1,)))
+        client = wait(asks(2), 100, over=4)
+        timer = partial(wait, polls, 0.1, process=2, over=3, came=(False,), timed_out=True)
+        last = wait(polls, 0.1, process=2, begun=3, over=4, came=(True, False))
+        assert shares(client, timer(next_poll=last)) == {"network": 100.0}
+        last.over = 5
+        assert shares(client, timer(next_poll=last)) == {"sleep": 100.0}
+
     @pytest.mark.parametrize("gives_up", [True, False])
     def test_a_timeout_after_which_an_owed_answer_is_given_up_is_a_wait_for_it(
         self,
@@ -850,3 +860,36 @@ def test_the_shares_add_up_to_one(waits: list[ThreadWait], parent: int) -> None:
     elif found or len(blocked) == len(waits) or {SLEEP, DISK, NETWORK}.intersection(blocked):
         assert sum(found.values()) == pytest.approx(1)
         assert min(found.values()) >= 0
+
+
+@each_case(
+    "end, kind",
+    (
+        ({}, "sleep"),
+        ({"over": 3}, "sleep"),  # the client waited for a CPU
+        ({"over": 2}, "network"),
+        ({"over": 5}, "network"),
+        ({"over": None}, "network"),
+        ({"timed_out": False}, "network"),
+        ({"timed_out": None}, "network"),
+        # The client has asked again; of two connections, the other one may have brought the answer.
+        ({"came": (True,)}, "sleep"),
+        ({"came": (False, True)}, "network"),
+    ),
+)
+def test_a_loop_whose_timer_ends_as_the_wait_of_its_client_sleeps(
+    end: Mapping[str, Any], kind: str
+) -> None:
+    """The answer takes hardly any work."""
+    polls = replace(POLL, helpers="pipe", helper_pids=frozenset((1,)))
+    client = wait(asks(2), 100, over=4)
+    known: dict[str, Any] = {
+        "over": 4,
+        "came": (False,),
+        "timed_out": True,
+        "after_ns": NS_PER_MS // 10,
+    }
+    server = partial(wait, polls, 0.1, process=2)
+    assert shares(client, server(**{**known, **end})) == {kind: 100.0}
+    client.was_cut = True
+    assert shares(client, server(**known)) == {"network": 100.0}
