@@ -70,6 +70,18 @@ def test_every_target_of_make_is_there(workflow: dict[str, Any]) -> None:
     assert set(re.findall(r"^ *make ([a-z][a-z0-9-]*)", commands, re.MULTILINE)) <= targets
 
 
+def test_what_a_cache_depends_on_is_there(workflow: dict[str, Any]) -> None:
+    """setup-node and setup-python look in the first folder only, and fail where nothing is."""
+    for step in steps(workflow):
+        given = step.get("with", {})
+        if step.get("uses", "").startswith(("actions/setup-node@", "actions/setup-python@")):
+            assert ("cache" in given) <= ("cache-dependency-path" in given)
+        paths = given.get("cache-dependency-path", "").split()
+        for hashed in re.findall(r"hashFiles\(([^)]*)\)", str(given.get("key", ""))):
+            paths += re.findall(r"'([^']+)'", hashed)
+        assert [path for path in paths if not any(ROOT.glob(path))] == []
+
+
 def test_a_release_publishes_what_the_check_builds() -> None:
     release = read(ROOT / ".github" / "workflows" / "release.yml")
     jobs = release["jobs"]
