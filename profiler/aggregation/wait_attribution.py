@@ -142,15 +142,14 @@ def _shares_by_weight(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
 
 
 def same_certain_wait(waits: Collection[ThreadWait]) -> Wait | None:
-    """What all of these threads certainly wait for, whatever each wait held back and whoever else
-    did what; None if that has to be found out.
+    """What all of these threads that are blocked certainly wait for, whatever each wait held back
+    and whoever else did what; None if that has to be found out.
     """
-    blocked = next((wait.blocked for wait in waits), None)
-    if blocked is None or blocked.helpers != "nobody" or blocked.is_hidden:
+    waiting = [wait for wait in waits if wait.blocked is not None]
+    blocked = waiting[0].blocked if waiting else None
+    if blocked is None or not blocked.is_certain:
         return None
-    if blocked.may_be_idle or blocked.is_stopped:
-        return None
-    if all(wait.blocked is blocked and wait.is_plain for wait in waits):
+    if all(wait.blocked is blocked and wait.is_plain for wait in waiting):
         return blocked.wait
     return None
 
@@ -179,25 +178,30 @@ class LookDivision:
             blocked = wait.blocked
             if blocked is None:
                 self._able.append(wait)
-                continue
-            if blocked.may_go_on and (wait.was_ended_by_timer or self._answers_by_timer(wait)):
-                self._firm[wait] = _SLEEP
-                continue
-            if blocked.may_go_on and wait.is_end_unclear:
-                if blocked.helpers == "nobody":
-                    self._firm[wait] = _UNCLEAR
-                    continue
-                self._woken[wait] = _UNCLEAR  # unless those at the other ends say more
-            is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.is_woken)
-            if is_firm and blocked.helpers == "nobody":
-                self._firm[wait] = _with_busy_peer(blocked, wait)
+            elif wait.is_plain and blocked.is_certain:
+                self._firm[wait] = blocked.wait
             else:
-                self._add_wait(wait, blocked)
+                self._add_uncertain(wait, blocked)
         self._by_process: dict[int, list[ThreadWait]] = {}
         if self._handing:
             for group in (self._firm, self._idle, self._handing, self._able, self._stopped):
                 for wait in group:
                     self._by_process.setdefault(wait.process, []).append(wait)
+
+    def _add_uncertain(self, wait: ThreadWait, blocked: BlockedThread) -> None:
+        if blocked.may_go_on and (wait.was_ended_by_timer or self._answers_by_timer(wait)):
+            self._firm[wait] = _SLEEP
+            return
+        if blocked.may_go_on and wait.is_end_unclear:
+            if blocked.helpers == "nobody":
+                self._firm[wait] = _UNCLEAR
+                return
+            self._woken[wait] = _UNCLEAR  # unless those at the other ends say more
+        is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.is_woken)
+        if is_firm and blocked.helpers == "nobody":
+            self._firm[wait] = _with_busy_peer(blocked, wait)
+        else:
+            self._add_wait(wait, blocked)
 
     def _add_wait(self, wait: ThreadWait, blocked: BlockedThread) -> None:
         if blocked.otherwise is not None and _waits_for_clients(blocked, wait):

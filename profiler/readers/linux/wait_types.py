@@ -67,6 +67,12 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
     otherwise: "BlockedThread | None" = None
 
     @property
+    def is_certain(self) -> bool:
+        """Whether it is what the thread waits for, whatever others do and whatever comes."""
+        is_open = self.is_hidden or self.may_be_idle or self.is_stopped
+        return self.helpers == "nobody" and not is_open
+
+    @property
     def awaits_answer(self) -> bool:
         """Whether a connection owes an answer, or a greeting."""
         return any(each.owes or not each.received_bytes for each in self.connections)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.aggregation import wait_attribution
 from profiler.aggregation.current_waits import ThreadWaits
 from profiler.aggregation.thread_wait import ThreadWait
-from profiler.aggregation.wait_attribution import LookDivision
+from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
@@ -893,3 +893,23 @@ def test_a_loop_whose_timer_ends_as_the_wait_of_its_client_sleeps(
     assert shares(client, server(**{**known, **end})) == {kind: 100.0}
     client.was_cut = True
     assert shares(client, server(**known)) == {"network": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("others", "same"),
+    [
+        ([wait(None)], SLEEP.wait),
+        ([wait(SLEEP, 9, is_plain=True)], SLEEP.wait),
+        ([wait(SLEEP, 9)], None),
+        ([wait(DISK, is_plain=True)], None),
+    ],
+)
+def test_who_can_run_leaves_certain_what_all_others_wait_for(
+    others: Collection[ThreadWait], same: Wait | None
+) -> None:
+    waits = [*others, wait(SLEEP, 1, is_plain=True)]
+    assert same_certain_wait(waits) == same
+    if same is not None:
+        assert LookDivision(waits, {}).share_of_each_wait() == {same: 1.0}
+    assert same_certain_wait([wait(None)]) is None
+    assert same_certain_wait([wait(LOCK, is_plain=True)]) is None
