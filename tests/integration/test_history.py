@@ -287,7 +287,7 @@ def test_no_room_and_no_place() -> None:
     def no_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-    assert "not in the history" in _costs_a_warning(preexec_fn=no_room)
+    assert "(ulimit -f)" in _costs_a_warning(preexec_fn=no_room)
     nowhere = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd())}
     assert "HOME" in _costs_a_warning(env=nowhere)
     # Without a history, the end for a person names no command that finds the run.

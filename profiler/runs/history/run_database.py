@@ -468,6 +468,11 @@ def _describe_error(error: sqlite3.Error, named_by: str) -> str:
             f"has no room ({error}): free some space on its disk, or name a file on another by "
             f"{named_by}."
         )
+    if code == sqlite3.SQLITE_IOERR:
+        return (
+            f"cannot be written or read ({error}): check its disk and the largest size of a file "
+            f"(ulimit -f), or name a file on another disk by {named_by}."
+        )
     return (
         f"cannot be used ({error}): make it and its folder writable, or name another file by "
         f"{named_by}."
