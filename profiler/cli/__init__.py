@@ -56,8 +56,14 @@ def run_monitor_process() -> "NoReturn":
         stop = SignalHandler(time.monotonic_ns)
         stop.install()
         # After the signal handlers are installed.
-        from profiler.cli.wiring.build_monitor import run_monitor
+        from profiler.cli.fast_module_finder import find_own_modules_first
 
+        find_own_modules_first()
+        from profiler.cli.stub_modules import import_msgspec, unused_modules_deferred
+
+        with unused_modules_deferred():
+            import_msgspec()
+            from profiler.cli.wiring.build_monitor import run_monitor
         run_monitor(stop)
     # The last handler: there is nothing to report without a running loop.
     except BaseException as error:  # noqa: BLE001

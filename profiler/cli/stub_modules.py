@@ -1,4 +1,5 @@
-"""Modules that msgspec and ``run`` import, and of which ``run`` uses nothing, or only a part.
+"""Modules that msgspec, ``run`` and ``monitor`` import, and of which these commands use nothing, or
+only a part.
 
 Their execution is a tenth of the instructions of ``run -- true``: ``textwrap`` and ``platform``
 compile twelve patterns, and ``msgspec.inspect`` creates forty classes. While msgspec is imported,

@@ -1,4 +1,4 @@
-"""Modules that ``run`` never uses are executed at their first use, each by its real name."""
+"""Modules that ``run`` and ``monitor`` never use are executed at their first use, each by its real name."""
 
 import subprocess
 import sys
@@ -39,6 +39,16 @@ def _of_new_python(code: str) -> str:
 
 def test_neither_the_modules_nor_the_stand_ins_are_there_afterwards() -> None:
     assert _printed(f"print([name for name in {_UNUSED!r} if name in sys.modules])") == "[]"
+
+
+def test_the_monitor_starts_without_them() -> None:
+    code = f"""
+        import os
+        os._exit = lambda code: print(code, [name for name in {_UNUSED!r} if name in sys.modules])
+        from profiler.cli import run_monitor_process
+        run_monitor_process()
+    """
+    assert _of_new_python(dedent(code)) == "0 []"
 
 
 def test_a_later_import_gets_the_real_module() -> None:
