@@ -15,6 +15,8 @@ _MAX_COMM_BYTES = 15
 _DELETED = " (deleted)"
 # What else a process calls itself can be any text.
 _FILE_NAME = r"\w[\w.+-]{0,63}"
+# By this, a program executes itself again, as Chromium and Docker do.
+_ITSELF = re.compile(r"/proc/(?:self|\d+)/exe")
 # The script of ``#!/usr/bin/python3 -I`` follows the interpreter and its one option.
 _MAX_SCRIPT_PLACE = 2
 
@@ -42,7 +44,7 @@ def read_program_name(process_folder: str, comm: str) -> str:
     titles = [word.partition(" ")[0] for word in words[:1]]  # of "redis-server *:6379"
     for word in (*words[: _MAX_SCRIPT_PLACE + 1], *titles):
         name = _base_name(word)
-        if comm and _truncated_comm(name) == comm:
+        if comm and _truncated_comm(name) == comm and not _ITSELF.fullmatch(word):
             return name if re.fullmatch(_FILE_NAME, name) else comm
     first = _base_name(words[0]) if words else ""
     is_own = executable.startswith(first) or not executable

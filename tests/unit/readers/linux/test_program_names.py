@@ -59,6 +59,10 @@ def process_folder(tmp_path: Path, executable: str | None, *words: str) -> str:
         ("postgres", "/usr/lib/postgresql/bin/postgres", ["postgres: writer"], "postgres"),
         # Debian's redis-server is a link to it.
         ("redis-server", "/usr/bin/redis-check-rdb", ["redis-server *:6379"], "redis-server"),
+        # It executes itself.
+        ("exe", "/usr/lib/chromium/chromium", ["/proc/self/exe", "--type=zygote"], "chromium"),
+        ("exe", "/usr/bin/dockerd", ["/proc/4711/exe"], "dockerd"),
+        ("exe", None, ["/proc/self/exe", "--type=zygote"], "exe"),
         # It is cut to 15 bytes.
         ("clickhouse-serv", "/usr/bin/clickhouse", ["clickhouse-server"], "clickhouse-server"),
         ("some-long-progr", "/opt/some-long-program", ["title"], "some-long-program"),
