@@ -56,6 +56,7 @@ def run_monitor_process() -> "NoReturn":
         stop = SignalHandler(time.monotonic_ns)
         stop.install()
         # After the signal handlers are installed.
+        gc.disable()  # as in run_without_click
         from profiler.cli.fast_module_finder import find_own_modules_first
 
         find_own_modules_first()
@@ -64,6 +65,8 @@ def run_monitor_process() -> "NoReturn":
         with unused_modules_deferred():
             import_msgspec()
             from profiler.cli.wiring.build_monitor import run_monitor
+        gc.freeze()  # the modules are not garbage
+        gc.enable()
         run_monitor(stop)
     # The last handler: there is nothing to report without a running loop.
     except BaseException as error:  # noqa: BLE001
