@@ -236,6 +236,10 @@ _LONG_PROGRAMS = {
         )
         for wait, where in (("read_directly", "folder"), ("sync", "folder"), ("vfork", "vforks"))
     },
+    "frozen in a group of version 1": Program(
+        command="{python} -m tests.programs.stopped child 12 freezer.state {freezers}",
+        lane="slow",
+    ),
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),

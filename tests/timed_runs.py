@@ -26,7 +26,7 @@ from tests.programs.phases import FOLDER
 from tests.simulation.known_runs import Execution, Limits, can_limit, control_group
 from tests.task_endpoint import Task
 from tests.timed_programs import Program
-from tests.true_parts import PARTS, Part, read_phases, true_parts
+from tests.true_parts import OF_LEVEL_1, PARTS, Part, read_phases, true_parts
 from tools.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +38,7 @@ _MIN_COVERED_PERCENT, _MIN_COVERED_BESIDE_OTHERS = 90.0, 60.0
 _NOBODY = 65534
 _DISK_FILE_BYTES = 8 << 20
 _UNIFIED_FOLDERS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+_FREEZERS = Path("/sys/fs/cgroup/freezer")
 
 
 class MissingError(Exception):
@@ -90,6 +91,23 @@ class Observation(Struct, frozen=True, kw_only=True):
             min_covered_percent -= 100_000 * self.waited_seconds / duration_ms
         if covered_percent < min_covered_percent:
             found["covered"] = f"{covered_percent:.1f}"
+        return found
+
+    def unlike(
+        self, other: "Observation", *, is_full: bool, is_alone: bool = True
+    ) -> dict[str, str]:
+        """The parts in which two watchers of one execution differ by more than 5 points, twice
+        these beside other programs, and what they did not see; unless it ``is_full``, of those that
+        level 1 knows, too.
+        """
+        covered = [each.breakdown.covered_percent or 0.0 for each in (self, other)]
+        most = _MONITOR_POINTS * (1 if is_alone else 2)
+        most += max(100 - percent for percent in covered)
+        found = {}
+        for part, percent in self.said.items():
+            is_known = is_full or part in OF_LEVEL_1
+            if is_known and abs(percent - other.said[part]) > most:
+                found[part] = f"{percent:.1f}, {other.said[part]:.1f}"
         return found
 
 
@@ -195,6 +213,14 @@ def _groups(_: Path) -> Iterator[str]:
             yield str(folder)
             return
     raise MissingError("root and version 2 of the control groups")
+
+
+@contextlib.contextmanager
+def _freezers(_: Path) -> Iterator[str]:
+    """The folder of all groups of version 1 that root may freeze."""
+    if os.geteuid() != 0 or not os.access(_FREEZERS / "cgroup.procs", os.W_OK):
+        raise MissingError("root and the freezer of version 1 of the control groups")
+    yield str(_FREEZERS)
 
 
 @contextlib.contextmanager
@@ -306,6 +332,7 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
     "locked": _locked_file,
     "slow_disk": _slow_disk_file,
     "groups": _groups,
+    "freezers": _freezers,
     "ring": _ring,
     "redis": _redis,
     "redis_port": _redis_port,
@@ -389,7 +416,7 @@ def check(
     return wrong, missing
 
 
-def _environment(phases: Path) -> dict[str, str]:
+def environment(phases: Path) -> dict[str, str]:
     return {FOLDER: str(phases), "PYTHONPATH": str(ROOT)}
 
 
@@ -405,7 +432,7 @@ def _profile(
     with printed.open("w") as file:
         profiler = subprocess.Popen(
             [sys.executable, "-m", "profiler", "run", *options, "--", *words],
-            env={**os.environ, **_environment(phases)},
+            env={**os.environ, **environment(phases)},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -434,11 +461,11 @@ def _profile_by_monitor(
     """The program begins when the monitor has read it."""
     if not can_limit():
         raise MissingError("root and version 1 of the control groups")
-    environment = (f"{name}={value}" for name, value in _environment(phases).items())
+    variables = (f"{name}={value}" for name, value in environment(phases).items())
     late = (sys.executable, "-m", "tests.programs.late", "read")
     execution = Execution(
         task=Task(2),
-        program=("env", *environment, *late, *words),
+        program=("env", *variables, *late, *words),
         folders=(),
         folder=folder,
         interval_seconds=interval_seconds,

@@ -11,12 +11,13 @@ import bisect
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 FOR_OTHERS, INTERPRETED, BESIDE = "others", "python", "beside"
+OF_LEVEL_1 = ("onCpu", "waitingForCpu", "disk")
 PARTS = ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 
 
@@ -114,6 +115,14 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
     return {
         part: Part(percent * least[part], percent * (most[part] + unknown_ns)) for part in PARTS
     }
+
+
+def as_level_1_knows(truth: Mapping[str, Part]) -> dict[str, Part]:
+    """The true parts without those that only level 2 tells apart, which are in ``other``."""
+    known = {part: truth[part] for part in OF_LEVEL_1}
+    hidden = [truth[part] for part in truth if part not in known]
+    unknown = Part(sum(part.least for part in hidden), sum(part.most for part in hidden))
+    return {part: known.get(part, Part(0, 0)) for part in truth} | {"other": unknown}
 
 
 def _split_off_working(phases: Sequence[Phase]) -> tuple[list[Phase], list[Phase]]:

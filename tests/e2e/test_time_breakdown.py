@@ -2,8 +2,9 @@
 level as far as it can know.
 """
 
-from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import combinations
 
 import pytest
 
@@ -45,22 +46,26 @@ def test_all_monitors_say_what_the_program_itself_says(
 ) -> None:
     assert monitor_image
     with instance_monitors(engine) as monitors, ThreadPoolExecutor(_AT_ONCE) as pool:
-        runs = {
-            (name, watcher): pool.submit(run_beside_sidecar, engine, PROGRAMS[name], watcher)
+        runs: dict[tuple[str, str], Future[Mapping[Watcher, Observation]]] = {
+            (name, watcher): pool.submit(
+                run_beside_sidecar, engine, PROGRAMS[name], watcher, monitors
+            )
             for name in names
             for watcher in SIDECARS
         }
-        on_instance = {
-            name: pool.submit(run_on_instance, engine, PROGRAMS[name], monitors) for name in names
+        runs |= {
+            (name, "alone"): pool.submit(run_on_instance, engine, PROGRAMS[name], monitors)
+            for name in names
         }
-        seen: dict[tuple[str, Watcher], Observation] = {
-            key: run.result() for key, run in runs.items()
-        }
-        for name, run in on_instance.items():
-            seen |= {(name, watcher): each for watcher, each in run.result().items()}
-    wrong = {
-        key: found
-        for key, each in seen.items()
-        if (found := each.wrong(points_of(PROGRAMS[key[0]], by_monitor=True), is_alone=False))
-    }
+        executions = {key: run.result() for key, run in runs.items()}
+    wrong: dict[tuple[str, ...], object] = {}
+    for (name, beside), seen in executions.items():
+        points = points_of(PROGRAMS[name], by_monitor=True)
+        for watcher, each in seen.items():
+            if found := each.wrong(points, is_alone=False):
+                wrong[name, beside, watcher] = found
+        for one, other in combinations(seen, 2):
+            is_full = one.endswith("2") and other.endswith("2")
+            if found := seen[one].unlike(seen[other], is_full=is_full, is_alone=False):
+                wrong[name, beside, one, other] = found
     assert wrong == {}

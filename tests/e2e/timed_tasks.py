@@ -23,7 +23,7 @@ from tests.integration.sidecar import NO_AWS
 from tests.programs.phases import FOLDER
 from tests.timed_programs import Program
 from tests.timed_runs import ROOT, Observation, prepared, truth_of
-from tests.true_parts import Part
+from tests.true_parts import as_level_1_knows
 from tools.waiting import has_signal_handler, wait_until
 
 # In the containers.
@@ -35,22 +35,12 @@ _KNOWN = {"python": "python3", "sources": f"{_SOURCES}/tests/programs", "folder"
 Watcher = Literal["sidecar 2", "sidecar 1", "instance 2", "instance 1"]
 SIDECARS: tuple[Watcher, ...] = ("sidecar 2", "sidecar 1")
 INSTANCES: tuple[Watcher, ...] = ("instance 2", "instance 1")
-# The parts that a level knows; the others are in `other`.
-_OF_LEVEL_1 = ("onCpu", "waitingForCpu", "disk")
 
 
-def at_level(watcher: Watcher, truth: Mapping[str, Part]) -> dict[str, Part]:
-    """The true parts as far as the watcher can know them."""
-    if watcher.endswith("2"):
-        return dict(truth)
-    known = {part: truth[part] for part in _OF_LEVEL_1}
-    hidden = [truth[part] for part in truth if part not in known]
-    unknown = Part(sum(part.least for part in hidden), sum(part.most for part in hidden))
-    return {part: known.get(part, Part(0, 0)) for part in truth} | {"other": unknown}
-
-
-def run_beside_sidecar(engine: Engine, program: Program, watcher: Watcher) -> Observation:
-    """Run the program in a task whose monitor watches it."""
+def run_beside_sidecar(
+    engine: Engine, program: Program, watcher: Watcher, monitors: Mapping[Watcher, Task]
+) -> Mapping[Watcher, Observation]:
+    """Run the program in a task whose monitor watches it, as do those of the instance."""
     with _batch(program) as (batch, folder):
         sidecar = _sidecar(watcher, program)
         with Task(engine, batch, sidecar, pid_mode_task=True) as task:
@@ -62,9 +52,9 @@ def run_beside_sidecar(engine: Engine, program: Program, watcher: Watcher) -> Ob
             _let_begin(engine, task)
             task.wait_stopped()
             _take_phases(engine, task, folder)
-            return _observation(
-                watcher, _reports(task, sidecar.name)[task.task_id], program, folder
-            )
+            report = _reports(task, sidecar.name)[task.task_id]
+            seen = _reported_by(monitors, task, program, folder)
+            return {watcher: _observation(watcher, report, program, folder), **seen}
 
 
 @contextmanager
@@ -89,14 +79,21 @@ def run_on_instance(
         _let_begin(engine, task)
         task.wait_stopped()
         _take_phases(engine, task, folder)
-        seen: dict[Watcher, Observation] = {}
-        for watcher, monitor in monitors.items():
-            report = wait_until(
-                lambda: _reports(monitor, _name(watcher)).get(task.task_id),  # noqa: B023
-                f"the report of {watcher}",
-            )
-            seen[watcher] = _observation(watcher, report, program, folder)
-        return seen
+        return _reported_by(monitors, task, program, folder)
+
+
+def _reported_by(
+    monitors: Mapping[Watcher, Task], task: Task, program: Program, folder: Path
+) -> dict[Watcher, Observation]:
+    """What the monitors of the instance say of a task that has ended."""
+    seen: dict[Watcher, Observation] = {}
+    for watcher, monitor in monitors.items():
+        report = wait_until(
+            lambda: _reports(monitor, _name(watcher)).get(task.task_id),  # noqa: B023
+            f"the report of {watcher}",
+        )
+        seen[watcher] = _observation(watcher, report, program, folder)
+    return seen
 
 
 @contextmanager
@@ -162,19 +159,23 @@ def _take_phases(engine: Engine, task: Task, folder: Path) -> None:
 
 
 def _reports(task: Task, monitor: str) -> dict[str, bytes]:
-    """The reports in a monitor's log, by the ids of their tasks."""
+    """The reports on batches in a monitor's log, by the ids of their tasks."""
     output, _ = task[monitor].logs()
     lines: list[dict[str, Any]] = [json.loads(line) for line in output.splitlines()]
     return {
         line["record"]["taskId"]: json.dumps(line).encode()
         for line in lines
-        if line["type"] == "task.report" and line["record"]["status"] != "running"
+        if line["type"] == "task.report"
+        and line["record"]["status"] != "running"
+        and line["record"]["container"]["name"] == BATCH
     }
 
 
 def _observation(watcher: Watcher, report: bytes, program: Program, folder: Path) -> Observation:
     record: Record = decode(report).record
-    truth = at_level(watcher, truth_of(folder, record, program.cpus))
+    truth = truth_of(folder, record, program.cpus)
+    if watcher.endswith("1"):
+        truth = as_level_1_knows(truth)
     return Observation(truth=truth, record=record)
 
 

@@ -30,7 +30,7 @@ from tools.waiting import LIMIT_SECONDS
 
 _PROGRAM = Path(__file__).with_name("known_programs.py")
 _PROFILER = (sys.executable, "-m", "profiler")
-_WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
+WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
 _DISK_FILE_BYTES = 8 << 20
 _DISK_BYTES_PER_SECOND = 2 << 20
 _PERIOD_US = 100_000
@@ -183,7 +183,7 @@ class Execution(Struct, frozen=True, kw_only=True):
         command = [*_PROFILER, "run", *options, "--stacks", "--", *_inside(others, self.program)]
         environment = {**os.environ, "TASK_PROFILER_HISTORY": str(history)}
         subprocess.run(_inside(own, command), env=environment, check=False, timeout=LIMIT_SECONDS)
-        report = _report(output.read_bytes().splitlines())
+        report = last_report(output.read_bytes().splitlines())
         return report.record, HistoryStore(history, SystemClock()).stacks(report)
 
     def by_monitor(
@@ -208,7 +208,7 @@ class Execution(Struct, frozen=True, kw_only=True):
             task.started = time.time()
             batch = subprocess.Popen(_inside(folders, self.program))
             monitor = subprocess.Popen(
-                [*enter, *(() if is_privileged else _WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
+                [*enter, *(() if is_privileged else WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
                 env={**aws.environment(), **settings, "ECS_CONTAINER_METADATA_URI_V4": address},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -220,10 +220,10 @@ class Execution(Struct, frozen=True, kw_only=True):
         stacks = [
             decode_stacks_line(line) for line in lines if b'"task.stacks"' in line[:_HEAD_BYTES]
         ]
-        return _report(lines).record, stacks[-1] if stacks else None
+        return last_report(lines).record, stacks[-1] if stacks else None
 
 
-def _report(lines: Sequence[bytes]) -> Report:
+def last_report(lines: Sequence[bytes]) -> Report:
     reports = [line for line in lines if b'"task.report"' in line[:_HEAD_BYTES]]
     if not reports:
         raise AssertionError(f"The profiler wrote no report, but {lines!r}.")
