@@ -6,7 +6,6 @@ Each task counts once: cardinalities of sets that contain each other are subtrac
 AWS Batch, the last attempt counts.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -23,10 +22,7 @@ from profiler.core.json_fields import (
     positive_number,
     text_or_none,
 )
-from profiler.core.optional_math import (
-    known_values,
-    min_known,
-)
+from profiler.core.optional_math import known_values, min_known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.document_updates import JOB_DATASET
 from profiler.forwarder.night_period import MAX_PERIOD_NS, MAX_REMEMBERED, NightPeriod
@@ -145,6 +141,44 @@ class _LateTasks(Struct, frozen=True, kw_only=True):
     completeness: Completeness
 
 
+class _ScheduleNotices(Struct):
+    """The notices of missed and of late tasks, by their due time.
+
+    ``families``: those of a missed task that the message is about. ``late``: the families whose
+    task came after its due time was said to be missed. ``newest``: the missed due times that became
+    known in the period's last minutes.
+    """
+
+    missed: dict[str, MissedTime] = {}
+    families: dict[str, frozenset[str]] = {}
+    late: dict[str, frozenset[str]] = {}
+    newest: list[str] = []
+
+    def add_notice(
+        self, source: Mapping[str, Json], globs: Sequence[str], seen_until_ns: int
+    ) -> None:
+        """Add a notice, which is not about the families that ``globs`` leave out."""
+        schedule = mapping_or_empty(source.get("schedule"))
+        notice = mapping_or_empty(source.get("notice"))
+        named = schedule.get("group"), schedule.get("name"), notice.get("due_at")
+        due_time = "/".join(str(part) for part in named)
+        started = _texts(field_at(source, "task.family")) or (str(schedule.get("name")),)
+        if notice.get("kind") == "late":
+            self.late[due_time] = self.late.get(due_time, frozenset()).union(started)
+        elif notice.get("kind") == "missed":
+            selected = frozenset(family for family in started if matches_any(family, globs))
+            self.families[due_time] = selected or frozenset(started)
+            self.missed[due_time] = MissedTime(
+                family=", ".join(started), message=text_or_none(notice.get("message")) or ""
+            )
+            if (parse_ns(source.get("@timestamp")) or 0) >= seen_until_ns:
+                self.newest.append(due_time)
+
+    def came_late(self, due_time: str) -> bool:
+        """Whether the tasks of all families came: of several targets of a rule, one may have."""
+        return self.families[due_time] <= self.late.get(due_time, frozenset())
+
+
 class NightReader(Struct, frozen=True, kw_only=True):
     """Reads the confirmed runs of the families that ``globs`` select, all without one. A run of
     ECS's event whose numbers nothing confirms counts, without its cost. Each method raises
@@ -237,39 +271,21 @@ class NightReader(Struct, frozen=True, kw_only=True):
         if (positive_number(newest) or 0) > _MAX_MISSED:
             until_ns = period.seen_until_ns
             response, completeness = self._read_missed_notices(period, until_ns)
-        missed: dict[str, MissedTime] = {}
-        remembered: list[str] = []
-        missed_families: dict[str, set[str]] = {}
-        late: defaultdict[str, set[str]] = defaultdict(set)
+        notices = _ScheduleNotices()
         for source in hit_sources(response):
-            schedule = mapping_or_empty(source.get("schedule"))
-            notice = mapping_or_empty(source.get("notice"))
-            named = schedule.get("group"), schedule.get("name"), notice.get("due_at")
-            due_time = "/".join(str(part) for part in named)
-            started = _texts(field_at(source, "task.family")) or (str(schedule.get("name")),)
-            if notice.get("kind") == "late":
-                late[due_time].update(started)
-            elif notice.get("kind") == "missed":
-                selected = {family for family in started if matches_any(family, self.globs)}
-                missed_families[due_time] = selected or set(started)
-                missed[due_time] = MissedTime(
-                    family=", ".join(started), message=text_or_none(notice.get("message")) or ""
-                )
-                if (parse_ns(source.get("@timestamp")) or 0) >= period.seen_until_ns:
-                    remembered.append(due_time)
+            notices.add_notice(source, self.globs, period.seen_until_ns)
         found = int(positive_number(field_at(response, "aggregations.missed.doc_count")) or 0)
         told_before = set(period.last.due_times)
         # Of more than were read, those of the last message are the oldest.
-        unread = found - len(missed) - len(told_before - missed.keys())
+        unread = found - len(notices.missed) - len(told_before - notices.missed.keys())
         return MissedTimes(
             times=tuple(
                 time
-                for due_time, time in missed.items()
-                # Of several targets of a rule, one may have come late.
-                if due_time not in told_before and not missed_families[due_time] <= late[due_time]
+                for due_time, time in notices.missed.items()
+                if due_time not in told_before and not notices.came_late(due_time)
             ),
             others=max(0, unread),
-            remembered=tuple(remembered),
+            remembered=tuple(notices.newest),
             until_ns=until_ns,
             completeness=completeness,
         )
@@ -696,33 +712,26 @@ def _night_runs(
     buckets.sort(key=lambda bucket: -(positive_number(field_at(bucket, "latest.value")) or 0))
     counts: dict[str, dict[str, int]] = {}
     failed: list[FailedRun] = []
+    others = totals  # less those of the families that are named
     for bucket in buckets:
         family = str(bucket.get("key"))
-        for group, tasks in _task_counts_by_group(bucket).items():
+        tasks_by_group = _task_counts_by_group(bucket)
+        others = {group: tasks - tasks_by_group[group] for group, tasks in others.items()}
+        for group, tasks in tasks_by_group.items():
             if not tasks:
                 continue
             counts.setdefault(group, {})[family] = tasks
             for source in hit_sources(field_at(bucket, f"newest {group}.newest")):
                 failed.append(_failed_run(group, family, source))
-    named = {group: sum(families.values()) for group, families in counts.items()}
-    others: Mapping[str, int] = {}
     other_families = int(positive_number(field_at(night, "families.value")) or 0) - len(buckets)
-    # Else the difference is that of an estimate.
-    if other_families > 0:
-        others = {group: tasks - named.get(group, 0) for group, tasks in totals.items()}
-    cost: Measured = UNKNOWN
-    with_usage = mapping_or_empty(whole.get("measured"))
-    if positive_number(field_at(with_usage, "priced.value")):
-        usd = positive_number(field_at(with_usage, "usd.value")) or 0.0
-        cost = measured_from(
-            usd, is_least=bool(positive_number(field_at(with_usage, "spot.doc_count")))
-        )
+    if other_families <= 0:
+        others = {}  # the difference is that of an estimate
     return NightRuns(
         counts=counts,
         others={group: tasks for group, tasks in others.items() if tasks > 0},
         other_families=max(0, other_families),
         failed=tuple(sorted(failed, key=lambda run: run.outcome_rank)),
-        cost=cost,
+        cost=_cost_of_runs(mapping_or_empty(whole.get("measured"))),
         reports=_task_count_of_bucket(night, "reports"),
         remembered=remembered,
         told_jobs=told_jobs,
@@ -733,6 +742,16 @@ def _night_runs(
             for bucket in mappings_in_list(field_at(whole, "corrected.families.buckets"))
         },
         completeness=completeness,
+    )
+
+
+def _cost_of_runs(with_usage: Mapping[str, Json]) -> Measured:
+    """What the runs have cost in USD: at least that, if some ran on Fargate Spot."""
+    if not positive_number(field_at(with_usage, "priced.value")):
+        return UNKNOWN
+    usd = positive_number(field_at(with_usage, "usd.value")) or 0.0
+    return measured_from(
+        usd, is_least=bool(positive_number(field_at(with_usage, "spot.doc_count")))
     )
 
 
