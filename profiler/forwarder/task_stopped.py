@@ -27,16 +27,8 @@ from profiler.forwarder.ended_run import (
     MemoryRetry,
     retry_or_reason,
 )
-from profiler.forwarder.function_settings import (
-    NO_NOTICES,
-    NoticeSettings,
-    Subject,
-)
-from profiler.forwarder.invocation import (
-    ForwarderError,
-    call_collecting_error,
-    raise_errors,
-)
+from profiler.forwarder.function_settings import NO_NOTICES, NoticeSettings, Subject
+from profiler.forwarder.invocation import ForwarderError, call_collecting_error, raise_errors
 from profiler.forwarder.kill_after_resize import (
     NOT_RESIZED,
     SizeChange,
@@ -156,49 +148,34 @@ class TaskStoppedHandler(Struct, frozen=True):
         index = call_collecting_error(self.outputs.document_index, errors)
         judged = self._judge_by_event(task)
         reports = self.account.report_finder(task, judged.containers)
-        found = self._find_report_and_merge(judged, reports, settings, index)
+        merged = self._find_report_and_merge(judged, reports, settings, index)
         # First: neither the log nor the GPU decides whether a run that was killed for memory starts
         # again.
-        ended = found.without_unconfirmed_report
-        start = partial(self.account.start_again, ended, judged.definition)
+        confirmed = merged.without_unconfirmed_report
+        start = partial(self.account.start_again, confirmed, judged.definition)
         retry = retry_or_reason(start, errors)
-        selected = notice_selection(ended, settings)
+        selected = notice_selection(confirmed, settings)
         log_lines: tuple[str, ...] = ()
         if selected.if_unusual:
-            log_lines = self._failed_container_lines(ended, settings, reports, judged.containers)
-        if found.outcome.status == "failure":
-            # No line is read for it.
-            lines = reports.last_lines_already_read(found.log, SEARCHED_LINES)
-            error = gpu_memory_error_line(lines)
-            if error is not None:
-                found = replace(found, runs=found.runs.with_log_words(error))
-        ended = found.without_unconfirmed_report
+            log_lines = self._failed_container_lines(
+                confirmed, settings, reports, judged.containers
+            )
+        merged = _with_gpu_memory_error(merged, reports)
+        confirmed = merged.without_unconfirmed_report
         indexed = False
         comparison = NO_COMPARISON
         if index is not None:
-            documents = event_documents(found, index.settings, retry)
-            if documents:
-                indexed = write_documents(index, documents, "task", errors)
-            else:
-                self.outputs.warn(
-                    f"Task {task.id} is not indexed: its batch container or all of its times are "
-                    "unknown."
-                )
+            indexed = self._index_task(merged, index, retry, errors)
             if selected.if_unusual:
-                comparison = index.compare_with_family(ended) or NO_COMPARISON
+                comparison = index.compare_with_family(confirmed) or NO_COMPARISON
         run = EndedRun(
-            **asdict(ended),
+            **asdict(confirmed),
             retry=retry,
             comparison=comparison,
             log_lines=log_lines,
-            reduced_memory=reduced_memory_sentence(ended, judged.size_change),
+            reduced_memory=reduced_memory_sentence(confirmed, judged.size_change),
         )
-        notified: ChannelKind | None = None
-        if selected.always or (selected.if_unusual and run.unusual):
-            is_success = run.outcome.status == "success" and not (
-                settings.unusual_as_failures and run.unusual
-            )
-            notified = post_notice(self.outputs, run, settings, errors, is_success=is_success)
+        notified = self._notify(run, selected, settings, errors)
         result = TaskStoppedResult(status=run.outcome.status, indexed=indexed, notified=notified)
         self._print_ended_line(run, result, settings.kibana_url, errors)
         self.outputs.export(run)
@@ -326,6 +303,33 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
             return ()
 
+    def _index_task(
+        self,
+        merged: EndedTask,
+        index: RunDocumentIndex,
+        retry: MemoryRetry,
+        errors: _Errors,
+    ) -> bool:
+        """Write the task's documents. Returns whether the cluster took one."""
+        documents = event_documents(merged, index.settings, retry)
+        if documents:
+            return write_documents(index, documents, "task", errors)
+        self.outputs.warn(
+            f"Task {merged.task.id} is not indexed: its batch container or all of its times are "
+            "unknown."
+        )
+        return False
+
+    def _notify(
+        self, run: EndedRun, selected: NoticeSelection, settings: NoticeSettings, errors: _Errors
+    ) -> ChannelKind | None:
+        """Post the notice of a selected run. Returns its kind if every channel has it."""
+        if not (selected.always or (selected.if_unusual and run.unusual)):
+            return None
+        counts_as_failure = settings.unusual_as_failures and run.unusual
+        is_success = run.outcome.status == "success" and not counts_as_failure
+        return post_notice(self.outputs, run, settings, errors, is_success=is_success)
+
     def _print_ended_line(
         self, run: EndedRun, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
     ) -> None:
@@ -333,6 +337,17 @@ class TaskStoppedHandler(Struct, frozen=True):
             run, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
         )
         print_once(line, f"{notification_key(run)}#log", self.outputs, errors)
+
+
+def _with_gpu_memory_error(merged: EndedTask, reports: ReportFinder) -> EndedTask:
+    """The task with what its last lines say of a lack of GPU memory, if they were read already."""
+    if merged.outcome.status != "failure":
+        return merged
+    lines = reports.last_lines_already_read(merged.log, SEARCHED_LINES)
+    error = gpu_memory_error_line(lines)
+    if error is None:
+        return merged
+    return replace(merged, runs=merged.runs.with_log_words(error))
 
 
 def selects_task(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:
