@@ -19,8 +19,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from profiler.core.optional_math import known_members
+from profiler.core.optional_math import known_members, known_values
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.document_updates import run_document_id
 from profiler.forwarder.function_settings import NoticeSettings
@@ -54,8 +55,14 @@ _MAX_TOLD = 10_000
 NoticeKey = tuple[str, str, str]
 # When those of the runs ended that have, by the ids of their documents.
 ReadEnds = Callable[[Sequence[str]], Mapping[str, datetime]]
-# With its time, and the Kinesis record that contains it.
-HeldNotice = tuple[NoticeLine, datetime, str | None]
+
+
+class _HeldNotice(Struct, frozen=True):
+    """A notice with its time, and the Kinesis record that contains it."""
+
+    line: NoticeLine
+    at: datetime
+    source: str | None
 
 
 class RunningTaskNotices(Struct):
@@ -70,9 +77,8 @@ class RunningTaskNotices(Struct):
     ends: ReadEnds = lambda _runs: {}
     # The keys of notices about memory that every channel has, also of earlier invocations.
     told: set[str] = field(default_factory=set)
-    # By log stream: its notices by task, container and kind, each with its time and the record that
-    # contains it.
-    _held: dict[str, dict[NoticeKey, HeldNotice]] = field(default_factory=dict)
+    # By log stream: its notices by task, container and kind.
+    _held: dict[str, dict[NoticeKey, _HeldNotice]] = field(default_factory=dict)
     _near_full: FullestCheckpoints = field(default_factory=FullestCheckpoints)
     # The ends of the invocation's reports, by run: each as its document has it.
     _ends: dict[str, str | None] = field(default_factory=dict)
@@ -94,7 +100,7 @@ class RunningTaskNotices(Struct):
         held = self._held.setdefault(place, {})
         key = _notice_key(line)
         if len(held) < MAX_NOTICES_OF_A_STREAM:
-            held.setdefault(key, (line, written, source))
+            held.setdefault(key, _HeldNotice(line, written, source))
         elif key not in held:
             self._warn_of_omitted_notices(place)
 
@@ -115,14 +121,16 @@ class RunningTaskNotices(Struct):
         To be called once, before ``send_notices``.
         """
         news = self._select_memory_news()
-        held = [line for notices in self._held.values() for line, _, _ in notices.values()]
+        held: list[NoticeLine] = []
+        for notices in self._held.values():
+            held += [notice.line for notice in notices.values()]
         runs = list(dict.fromkeys(map(_run_id_of_notice, [*held, *(line for _, line in news)])))
         if not runs:
             return []
         ends = {**self.ends(runs), **self._find_known_ends(runs)}
         for place, notices in self._held.items():
-            for key, (line, _, _) in [*notices.items()]:
-                if self._has_ended(line, ends, place):
+            for key, notice in [*notices.items()]:
+                if self._has_ended(notice.line, ends, place):
                     del notices[key]
         new = [item for item in news if not self._has_ended(item[1], ends, item[0].place)]
         for near_full, line in new:
@@ -150,9 +158,9 @@ class RunningTaskNotices(Struct):
         """
         forecasts = []
         for place, notices in self._held.items():
-            for key, (line, _, _) in notices.items():
-                if line.notice.kind == MEMORY_NOTICE:
-                    forecasts.append((place, key, line))
+            for key, held in notices.items():
+                if held.line.notice.kind == MEMORY_NOTICE:
+                    forecasts.append((place, key, held.line))
         near_full = [
             item
             for item in self._near_full.iterate_fullest()
@@ -181,10 +189,10 @@ class RunningTaskNotices(Struct):
         """Drop a forecast that is no news, or say what the news is."""
         if peak is None:
             return
-        line, written, source = self._held[place].pop(key)
-        news = notice_if_news(line, peak)
+        held = self._held[place].pop(key)
+        news = notice_if_news(held.line, peak)
         if news is not None:
-            self._held[place][key] = (news, written, source)
+            self._held[place][key] = replace(held, line=news)
 
     def _notices_of_checkpoint(
         self, near_full: NearFullCheckpoint, peaks: Peaks
@@ -202,35 +210,45 @@ class RunningTaskNotices(Struct):
         """Send the selected notices, add errors to ``errors``; return the Kinesis records to
         deliver again.
         """
-        held = []
+        held: list[tuple[str, _HeldNotice]] = []
         for place, notices in self._held.items():
-            held += [(place, *notice) for notice in notices.values()]
+            held += [(place, notice) for notice in notices.values()]
         settings = call_collecting_error(self.settings, errors) if held else None
-        failed: list[ForwarderError] = []
-        refused = held
+        refused = [notice for _, notice in held]
         if settings is not None:
-            channels = self.channels(settings)
             refused = []
-            for place, line, written, source in held:
-                before = len(failed)
-                is_selected = settings.selects("running", line.record.family or "unknown")
-                if is_selected and call_collecting_error(
-                    partial(self._may_send, line, place), failed
-                ):
-                    post_to_accepting_channels(channels, line, "failure", self.once, failed)
-                if len(failed) > before:
-                    refused.append((place, line, written, source))
-                elif line.notice.kind == MEMORY_NOTICE:
-                    self._remember_as_told(notification_key(line))
-        errors += {
-            str(error): error for error in failed
-        }.values()  # most notices fail for the same reason
+            failed: list[ForwarderError] = []
+            channels = self.channels(settings)
+            for place, notice in held:
+                if not self._is_settled(notice.line, place, settings, channels, failed):
+                    refused.append(notice)
+            # Most notices fail for the same reason.
+            errors += {str(error): error for error in failed}.values()
         now = self.now()
-        return [
-            source
-            for *_, at, source in refused
-            if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM
-        ]
+        to_repeat = [notice for notice in refused if abs(now - notice.at) <= MAX_AGE_IN_STREAM]
+        return list(known_values(notice.source for notice in to_repeat))
+
+    def _is_settled(
+        self,
+        line: NoticeLine,
+        place: str,
+        settings: NoticeSettings,
+        channels: Sequence[NoticeChannel],
+        failed: list[ForwarderError],
+    ) -> bool:
+        """Post a notice that is to be sent. False, and errors in ``failed``, if some channel lacks
+        it.
+        """
+        own: list[ForwarderError] = []
+        is_selected = settings.selects("running", line.record.family or "unknown")
+        if is_selected and call_collecting_error(partial(self._may_send, line, place), own):
+            post_to_accepting_channels(channels, line, "failure", self.once, own)
+        failed += own
+        if own:
+            return False
+        if line.notice.kind == MEMORY_NOTICE:
+            self._remember_as_told(notification_key(line))
+        return True
 
     def _remember_as_told(self, key: str) -> None:
         """A run above its family's peak has a checkpoint each minute."""
