@@ -201,6 +201,11 @@ def create_log_group(open_client: OpenClient, name: str) -> bool:
     return True
 
 
+def _has_container_insights(cluster: Mapping[str, Any]) -> bool:
+    values = {setting.get("name"): setting.get("value") for setting in cluster.get("settings", ())}
+    return values.get("containerInsights") in ("enabled", "enhanced")
+
+
 def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str]) -> Iterator[str]:
     """The next steps for clusters with Container Insights on or off; none without permission to
     read the setting.
@@ -213,12 +218,8 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
         region = str(ecs.meta.region_name)
         described = ecs.describe_clusters(clusters=clusters[:_MAX_CLUSTERS], include=["SETTINGS"])
         for cluster in described["clusters"]:
-            clusters_of_setting = off
-            for setting in cluster.get("settings", ()):
-                if setting.get("name") == "containerInsights":
-                    is_on = setting.get("value") in ("enabled", "enhanced")
-                    clusters_of_setting = on if is_on else off
-            clusters_of_setting.append(cluster["clusterName"])
+            of_setting = on if _has_container_insights(cluster) else off
+            of_setting.append(cluster["clusterName"])
     if on:
         words = ["recommend"]
         for name in on:
