@@ -233,21 +233,11 @@ def redrive_events(
                     continue
                 try:
                     event = _event_of_message(message["Body"])
-                except (ValueError, TypeError):
-                    refused[number] = (
-                        f"The message {number} is not an event of Lambda. It is still in the queue."
-                    )
+                except _NotReplayableError as reason:
+                    refused[number] = f"The message {number} {reason}. It is still in the queue."
                     continue
-                if event is None:
-                    where = f"The message {number} is about records of a data stream"
-                    refused[number] = (
-                        f"{where}: run {command_line('replay')} on their log groups. It is still "
-                        "in the queue."
-                    )
-                    continue
-                payload = json.dumps(event)
                 open_client("lambda").invoke(
-                    FunctionName=function_name, InvocationType="Event", Payload=payload
+                    FunctionName=function_name, InvocationType="Event", Payload=json.dumps(event)
                 )
                 done.sent += 1
                 queue.delete(message)
@@ -285,16 +275,23 @@ def count_messages(sqs: AwsClient, queue_url: str) -> int:
     return queue_state(sqs, queue_url).visible
 
 
-def _event_of_message(body: str) -> object:
-    """The event of a message, which Lambda wraps; None: records of a data stream.
+class _NotReplayableError(Exception):
+    """A message that is not sent again. Its text is why, after the words for the message."""
 
-    Raises ValueError or TypeError.
-    """
-    document: Any = json.loads(within_levels(body))
+
+def _event_of_message(body: str) -> object:
+    """The event of a message, which Lambda wraps. Raises _NotReplayableError."""
+    try:
+        document: Any = json.loads(within_levels(body))
+    except (ValueError, TypeError) as error:
+        raise _NotReplayableError("is not an event of Lambda") from error
     if not isinstance(document, Mapping):
-        raise TypeError(body)
-    if "KinesisBatchInfo" in document:
-        return None
+        raise _NotReplayableError("is not an event of Lambda")
+    event: object = document
     if {"requestPayload", "requestContext"} <= document.keys():
-        return document["requestPayload"]
-    return document
+        event = document["requestPayload"]
+    if "KinesisBatchInfo" in document or event is None:
+        raise _NotReplayableError(
+            f"is about records of a data stream: run {command_line('replay')} on their log groups"
+        )
+    return event
