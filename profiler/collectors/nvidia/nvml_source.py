@@ -60,12 +60,30 @@ class NvmlSource:
         events = self._events or self._try_open()
         if isinstance(events, Unavailable):
             return events
-        samples: list[GpuSample] = []
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._next_look_ns:
             self._look_pause_ns = min(2 * self._look_pause_ns, _RETRY_NS)
             self._next_look_ns = now_ns + self._look_pause_ns
             self._find_lost(events)
+        samples = self._read_devices(now_ns, counters=counters)
+        if isinstance(samples, Unavailable):
+            return samples
+        if events.is_broken and self._devices and now_ns >= self._next_events_ns:
+            events.close()
+            events = self._events = XidEvents(self._nvml, self._devices)
+            self._next_events_ns = now_ns + _RETRY_NS
+        lost = self._newly_lost_gpus()
+        notes = dict.fromkeys(_unreadable_gpu_sentences(self._unreadable))
+        for device in self._devices:
+            notes.update(dict.fromkeys(device.notes))
+        notes.update(dict.fromkeys(events.notes))
+        return DriverReading(
+            samples=samples, xids=events.take_events(), lost=lost, notes=tuple(notes)
+        )
+
+    def _read_devices(self, now_ns: int, *, counters: bool) -> tuple[GpuSample, ...] | Unavailable:
+        """Read each device, without those that are lost; close NVML if one asks for that."""
+        samples: list[GpuSample] = []
         for device in tuple(self._devices):
             answer = device.read_sample(counters=counters)
             if not isinstance(answer, Failure):
@@ -78,31 +96,27 @@ class NvmlSource:
             elif answer.action is ErrorAction.REINITIALIZE or (
                 device.silent_reads >= _MAX_SILENT_READS and now_ns >= self._next_try_ns
             ):
-                self.close()
-                self._reason = Unavailable(answer.reason)
-                if now_ns >= self._steady_ns:
-                    self._try_pause_ns = 0
-                self._try_later(now_ns)
-                self._steady_ns = self._next_try_ns + _RETRY_NS
-                return self._reason
-        if events.is_broken and self._devices and now_ns >= self._next_events_ns:
-            events.close()
-            events = self._events = XidEvents(self._nvml, self._devices)
-            self._next_events_ns = now_ns + _RETRY_NS
-        # The GPUs that are lost since the last reading, or not visible since NVML was initialized
-        # again.
+                return self._close_and_try_later(answer.reason, now_ns)
+        return tuple(samples)
+
+    def _close_and_try_later(self, reason: str, now_ns: int) -> Unavailable:
+        """Close NVML, which is initialized again at once, unless that was so a short time ago."""
+        self.close()
+        self._reason = Unavailable(reason)
+        if now_ns >= self._steady_ns:
+            self._try_pause_ns = 0
+        self._try_later(now_ns)
+        self._steady_ns = self._next_try_ns + _RETRY_NS
+        return self._reason
+
+    def _newly_lost_gpus(self) -> tuple[GpuFacts, ...]:
+        """The GPUs that are lost since the last reading, or not visible since NVML was initialized
+        again.
+        """
         before = self._lost
         self._lost = self._lost_uuids()
-        lost = tuple(
-            facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before
-        )
-        notes = dict.fromkeys(_unreadable_gpu_sentences(self._unreadable))
-        for device in self._devices:
-            notes.update(dict.fromkeys(device.notes))
-        notes.update(dict.fromkeys(events.notes))
-        return DriverReading(
-            samples=tuple(samples), xids=events.take_events(), lost=lost, notes=tuple(notes)
-        )
+        newly_lost = self._lost - before
+        return tuple(facts for uuid, facts in self._known_gpus.items() if uuid in newly_lost)
 
     def read_quickly(self, *, with_memory: bool) -> tuple[GpuSample, ...]:
         """The processes of each open GPU, or else its memory, and nothing else."""
