@@ -119,6 +119,11 @@ def _log_filter_pattern(tasks: Collection[str]) -> str:
     return f'$.type = "{LINE_TYPE}" && ({" || ".join(named)})'
 
 
+def _earliest_end_ns(run: EndedLine, from_ns: int) -> int:
+    """When the task ended; of one that never started, how early its line may have come."""
+    return parse_ns(run.finished_at) or from_ns - _REPEATED_NS - _REDRIVEN_NS
+
+
 class EndedLineReader(Struct, frozen=True, kw_only=True):
     """The log group of ``task_stopped``, and the time for reading it."""
 
@@ -134,38 +139,46 @@ class EndedLineReader(Struct, frozen=True, kw_only=True):
         period comes first: in a large account there may be time for nothing else. Lines in streams
         that are not the function's do not count. Raises ReadError.
         """
+        from_ns = period.known_from_ns
         reading = _LineCollector()
-        ends: dict[str, int] = {}
-        read_ns = period.known_from_ns
-        before_ns = read_ns - _REPEATED_NS
-        before_ms = before_ns // NS_PER_MS
+        earlier_ends: dict[str, int] = {}  # by task, of those that ended before the period
+        read_ns = from_ns
         try:
-            for written_ms, line in self._read_lines(_ALL, read_ns):
+            for written_ms, line in self._read_lines(_ALL, from_ns):
                 read_ns = written_ms * NS_PER_MS
                 run = reading.add(written_ms, line)
-                if run is not None:
-                    # A task that never started has no end.
-                    ended_ns = parse_ns(run.finished_at) or before_ns - _REDRIVEN_NS
-                    if ended_ns < period.known_from_ns:
-                        ends[run.task_id] = ended_ns
+                if run is not None and (ended_ns := _earliest_end_ns(run, from_ns)) < from_ns:
+                    earlier_ends[run.task_id] = ended_ns
         except _NoTimeError as error:
             return reading.printed_runs(
-                read_until_ns=read_ns, unproven=frozenset(ends), last_error=error.cause
+                read_until_ns=read_ns, unproven=frozenset(earlier_ends), last_error=error.cause
             )
         try:
-            end_ms = period.known_from_ns // NS_PER_MS - 1
-            for written_ms, line in self._read_lines(_ALL, before_ns, endTime=end_ms):
+            for written_ms, line in self._read_hours_before(from_ns):
                 reading.add(written_ms, line)
-            ends = {task: ended_ns for task, ended_ns in ends.items() if ended_ns < before_ns}
-            if ends:
-                pattern = _log_filter_pattern(ends)
-                for written_ms, line in self._read_lines(
-                    pattern, min(ends.values()), endTime=before_ms
-                ):
-                    reading.add(written_ms, line)
+            before_ns = from_ns - _REPEATED_NS
+            earlier_ends = {
+                task: ended_ns for task, ended_ns in earlier_ends.items() if ended_ns < before_ns
+            }
+            for written_ms, line in self._read_lines_of_tasks(earlier_ends, before_ns):
+                reading.add(written_ms, line)
         except _NoTimeError:
-            return reading.printed_runs(unproven=frozenset(ends))
+            return reading.printed_runs(unproven=frozenset(earlier_ends))
         return reading.printed_runs()
+
+    def _read_hours_before(self, from_ns: int) -> Iterator[tuple[int, str]]:
+        """All lines of the hours in which most repeated events came first."""
+        end_ms = from_ns // NS_PER_MS - 1
+        return self._read_lines(_ALL, from_ns - _REPEATED_NS, endTime=end_ms)
+
+    def _read_lines_of_tasks(
+        self, ends: Mapping[str, int], before_ns: int
+    ) -> Iterator[tuple[int, str]]:
+        """The lines from the earliest of the tasks' ends on."""
+        if not ends:
+            return iter(())
+        pattern = _log_filter_pattern(ends)
+        return self._read_lines(pattern, min(ends.values()), endTime=before_ns // NS_PER_MS)
 
     def _read_lines(self, condition: str, start_ns: int, **until: int) -> Iterator[tuple[int, str]]:
         """``until``: a bound of the call, ``endTime`` in milliseconds. Raises _NoTimeError,
