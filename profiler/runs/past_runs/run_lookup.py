@@ -1,6 +1,6 @@
 """Finds the runs that a user names, and says what to do if there is none."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -132,9 +132,13 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
             return run
         elif unconfirmed is None:
             unconfirmed = run
-    unconfirmed = unconfirmed or of_family
-    if unconfirmed is not None:
-        return unconfirmed
+    return unconfirmed or of_family or _only_similar_run(similar, source, selection)
+
+
+def _only_similar_run(
+    similar: Sequence[PastRun], source: RunSource, selection: RunFilter
+) -> PastRun:
+    """The newest run with the id that alone begins as selected."""
     ids = {_id_that_begins(run.record, selection.run) for run in similar}
     if len(ids) == 1:
         return similar[0]
