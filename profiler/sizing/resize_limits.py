@@ -60,8 +60,7 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
         sentences = []
         if self.unconfirmed:
             sentences.append(
-                f"{_not_counted_sentence(self.unconfirmed, 'run')}: the task was not confirmed, "
-                f"or the "
+                f"{_not_counted_sentence(self.unconfirmed)}: the task was not confirmed, or the "
                 "report is not where the definition sends it, or task_stopped knows no such task."
             )
         if self.by_minute:
@@ -77,9 +76,9 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
         return tuple(sentences)
 
 
-def _not_counted_sentence(count: int, what: str) -> str:
-    verb = "does" if count == 1 else "do"
-    return f"{format_count(count, what)} {verb} not count"
+def _not_counted_sentence(runs: int) -> str:
+    verb = "does" if runs == 1 else "do"
+    return f"{format_count(runs, 'run')} {verb} not count"
 
 
 class ResizeDecision(Struct, frozen=True, kw_only=True):
