@@ -210,53 +210,74 @@ def memory_evidence(
     floor_bytes: int | None,
     kernel_bytes: int = 0,
 ) -> tuple[MemoryEvidence, ...]:
-    """What the samples, the largest process's mark and the group's mark say of a command.
+    """What the samples, the group's mark and the largest process's mark say of a command.
 
-    The process's mark (``ru_maxrss``) starts at the profiler's own mark at the fork
-    (``floor_bytes``), so up to that value nothing of it is sure. It counts each mapping of a page,
-    also of files: what the readings show of that (``marks``) does not count. It is the tree's peak
-    if the tree was one process, and if at most 1 % is open: what the process did between two
-    readings (``read_bytes`` is the most that one read) and after the last, when it may have mapped
-    files, what its uncounted part was at the time of the mark, and ``kernel_bytes``, which only
-    samples without a group have.
-
-    What the mark has more than the readings is pages of files, unless it is more than these may be
-    by then (``marks``), or there were enough page faults. If both are so, it is memory used in a
-    group whose mark bounds it, unless notably much was read or written. Else it makes the peak
-    unsure: it may be a file, or the same pages several times. A run without a reading has nothing
-    but this mark.
-
-    The group's mark counts if it is free of page cache.
+    The group's mark counts if it is free of page cache. The process's mark (``ru_maxrss``) starts
+    at the profiler's own mark at the fork (``floor_bytes``), so up to that value nothing of it is
+    sure.
     """
-    reaped = ending.reaped
     evidence = evidence_from("samples", sampled_bytes)
-    transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
+    transferred_bytes = ending.reaped.blocks.read_bytes + ending.reaped.blocks.write_bytes
     evidence += group_evidence(group, transferred_bytes)
-    mark_bytes = reaped.max_rss_bytes
+    mark_bytes = ending.reaped.max_rss_bytes
     if floor_bytes is None or mark_bytes <= floor_bytes + _KERNEL_ROUNDING_BYTES:
         return evidence
     if not _is_within_limits(marks.seen_bytes, mark_bytes):
-        reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
-        is_more = mark_shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes)
-        may_be_files = _may_be_files(reached_bytes, reaped)
-        if may_be_files and not is_more:
-            return evidence
-        is_bounded = group.size_bytes_of_all is not None
-        is_bounded = is_bounded and not is_notable(transferred_bytes, reached_bytes)
-        is_bounded = is_bounded or sampled_bytes is None
-        exactness: Exactness = "unsure"
-        if is_more and not may_be_files and is_bounded:
-            exactness = "at least"
-        return evidence + evidence_from(
-            "process mark", group.peak_within_group_bytes(reached_bytes), exactness
+        return evidence + _evidence_of_unseen_mark(sampled_bytes, ending.reaped, group, marks)
+    if ending.was_only_process and not had_several_processes:
+        evidence += _evidence_of_only_process(
+            sampled_bytes, read_bytes, mark_bytes, marks, kernel_bytes
         )
-    is_alone = ending.was_only_process and not had_several_processes
-    if is_alone and sampled_bytes is not None and read_bytes is not None:
-        most_bytes = marks.most_bytes + min(kernel_bytes, round(_EXACT_SHARE * mark_bytes))
-        values = (read_bytes, sampled_bytes, most_bytes)
-        if _is_within_limits(min(values), max(values)):
-            evidence += evidence_from("process mark", sampled_bytes, "exact")
     return evidence
+
+
+def _evidence_of_unseen_mark(
+    sampled_bytes: int | None, reaped: ReapedUsage, group: GroupPeak, marks: ProcessMarks
+) -> tuple[MemoryEvidence, ...]:
+    """What a process's mark above all readings says.
+
+    It counts each mapping of a page, also of files: what the readings show of that (``marks``) does
+    not count. What it has more than the readings is pages of files, unless it is more than these
+    may be by then, or there were enough page faults. If both are so, it is memory used in a group
+    whose mark bounds it, unless notably much was read or written. Else it makes the peak unsure: it
+    may be a file, or the same pages several times. A run without a reading has nothing but this
+    mark.
+    """
+    reached_bytes = max(reaped.max_rss_bytes - marks.uncounted_bytes, 0)
+    is_more = mark_shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes)
+    may_be_files = _may_be_files(reached_bytes, reaped)
+    if may_be_files and not is_more:
+        return ()
+    transferred_bytes = reaped.blocks.read_bytes + reaped.blocks.write_bytes
+    is_bounded = group.size_bytes_of_all is not None
+    is_bounded = is_bounded and not is_notable(transferred_bytes, reached_bytes)
+    is_bounded = is_bounded or sampled_bytes is None
+    exactness: Exactness = "unsure"
+    if is_more and not may_be_files and is_bounded:
+        exactness = "at least"
+    return evidence_from("process mark", group.peak_within_group_bytes(reached_bytes), exactness)
+
+
+def _evidence_of_only_process(
+    sampled_bytes: int | None,
+    read_bytes: int | None,
+    mark_bytes: int,
+    marks: ProcessMarks,
+    kernel_bytes: int,
+) -> tuple[MemoryEvidence, ...]:
+    """The exact peak of a tree that was one process, if at most 1 % is open.
+
+    What is open: what the process did between two readings (``read_bytes`` is the most that one
+    read) and after the last, when it may have mapped files, what its uncounted part was at the time
+    of the mark, and ``kernel_bytes``, which only samples without a group have.
+    """
+    if sampled_bytes is None or read_bytes is None:
+        return ()
+    most_bytes = marks.most_bytes + min(kernel_bytes, round(_EXACT_SHARE * mark_bytes))
+    values = (read_bytes, sampled_bytes, most_bytes)
+    if not _is_within_limits(min(values), max(values)):
+        return ()
+    return evidence_from("process mark", sampled_bytes, "exact")
 
 
 def _may_be_files(reached_bytes: int, reaped: ReapedUsage) -> bool:
