@@ -14,6 +14,7 @@ from profiler.aggregation.memory_peak import (
     evidence_from,
     mark_bytes_perhaps_of_files,
 )
+from profiler.aggregation.process_tree_usage import GroupPeak
 from profiler.aggregation.record_assembly import RecordDraft
 from profiler.aggregation.record_evidence import RunEvidence
 from profiler.aggregation.record_parts import build_sampling, kernel_memory_warnings
@@ -154,15 +155,7 @@ class ReportBuilder(Struct, eq=False):
         prepared = self._sampler.prepared
         command = self._sampler.command
         group_peak = command.group_memory.final_peak()
-        memory_kills = prepared.own_cgroup.oom_kills()
-        shared_oom_kills = None
-        if memory_kills is None:
-            shared_oom_kills = self._shared_oom_kills()
-            if shared_oom_kills == 0 or self._has_machine_killed_none():
-                memory_kills = 0
-        elif not (memory_kills or group_peak.includes_all_processes):
-            # The kernel may have killed a process that has left the group.
-            memory_kills = 0 if self._has_machine_killed_none() else None
+        memory_kills, shared_oom_kills = self._memory_kills(group_peak)
         observed = self._observed_run(ignored_sigchld=ending.ignored_sigchld)
         memory = memory_evidence(
             command.peak_bytes,
@@ -213,6 +206,20 @@ class ReportBuilder(Struct, eq=False):
         return rounded_number(
             others_vcpu_used(self._busy_before_ns, read_busy_ns, own_ns, duration_ns)
         )
+
+    def _memory_kills(self, group_peak: GroupPeak) -> tuple[int | None, int | None]:
+        """The kernel's kills of the command's processes, and those in the group in which this
+        process was started, if the command has no own one: see :class:`RunObservation`.
+        """
+        own_kills = self._sampler.prepared.own_cgroup.oom_kills()
+        if own_kills is None:
+            shared_kills = self._shared_oom_kills()
+            is_none_killed = shared_kills == 0 or self._has_machine_killed_none()
+            return 0 if is_none_killed else None, shared_kills
+        if own_kills or group_peak.includes_all_processes:
+            return own_kills, None
+        # The kernel may have killed a process that has left the group.
+        return 0 if self._has_machine_killed_none() else None, None
 
     def _shared_oom_kills(self) -> int | None:
         """The kills since the start in the group in which this process was started."""
