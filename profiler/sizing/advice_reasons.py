@@ -546,14 +546,8 @@ def _why_vcpu_is_not_smaller(evidence: Evidence, choice: SizeDecision) -> Iterat
     if not smaller:
         return
     name = format_vcpu(smaller)
-    option = next(
-        (
-            option
-            for option in choice.options
-            if option.size.vcpu == smaller and option.holds_memory
-        ),
-        None,
-    )
+    options = [option for option in choice.options if option.size.vcpu == smaller]
+    option = next((option for option in options if option.holds_memory), None)
     if option is None:
         largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
         why = _why_largest_memory_is_too_little(evidence, choice, largest_mb)
@@ -565,15 +559,19 @@ def _why_vcpu_is_not_smaller(evidence: Evidence, choice: SizeDecision) -> Iterat
             "their reports do not show how much longer they would take."
         )
     elif option.factor.max > 1:
-        # The option that would choose the size, if only its duration excludes it.
-        hint = ""
-        if not option.is_fast_enough and option.comparable_cost < chosen.comparable_cost:
-            hint = (
-                f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts "
-                "that"
-            )
         duration = f"With {name}, a run would take {_factor_range_text(option.factor)} as long"
-        yield f"{duration}{_cost_range_text(option, option.factor)}{hint}."
+        cost = _cost_range_text(option, option.factor)
+        yield f"{duration}{cost}{_accepting_option_text(option, option.factor, chosen)}."
+
+
+def _accepting_option_text(option: SizeOption, factor: SlowdownBounds, chosen: SizeOption) -> str:
+    """The command-line option with which the size would be chosen; none, if not only its duration
+    excludes it.
+    """
+    if option.is_fast_enough or option.comparable_cost >= chosen.comparable_cost:
+        return ""
+    accepted_percent = math.ceil(100 * (factor.max - 1) - ROUNDING)
+    return f": --max-slowdown {accepted_percent} accepts that"
 
 
 def _why_largest_memory_is_too_little(
