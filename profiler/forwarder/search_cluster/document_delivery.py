@@ -6,13 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches, divide
 from profiler.core.completeness import WHOLE, Completeness, Gap, joined_completeness
 from profiler.core.redaction import redact_line
-from profiler.forwarder.document_updates import Document, ReportDocument, may_leave_out_field
+from profiler.forwarder.document_updates import (
+    Document,
+    ReportDocument,
+    StoredRun,
+    may_leave_out_field,
+)
 from profiler.forwarder.invocation import (
     DeliveryError,
     InvocationTime,
@@ -152,54 +157,19 @@ def deliver_documents(
     backoff = RetryBackoff(
         budget, initial_seconds=0.2, max_seconds=5.0, max_request_seconds=_MAX_REQUEST_SECONDS
     )
-    indexed = 0
-    rejected: list[FailedItem] = []
-    dropped: Counter[str] = Counter()
-    left_out: dict[str, list[str]] = {}
-    fault: _IndexFault | None = None
     placed, completeness = _move_to_existing_indices(cluster, backoff, documents)
     if arrived_at:
         placed = [document.with_arrival_time(arrived_at) for document in placed]
-    pending = _divide_into_requests(placed)
-    while pending:
-        batch = [_without_refused_fields(document, left_out) for document in pending.pop()]
-        timeout_seconds = backoff.next_request_timeout_seconds()
-        if timeout_seconds is None:
-            raise DeliveryError(
-                "The invocation ran out of time before all documents were written: raise the "
-                "function's timeout."
-            )
-        try:
-            results = cluster.write_documents(batch, timeout_seconds)
-        except SearchClusterError as error:
-            if error.status == 413:  # noqa: PLR2004  Content Too Large
-                pending += _split_batch(batch, rejected, str(error))
-                continue
-            if not error.is_retryable:
-                raise
-            _wait_or_raise(backoff, str(error))
-            pending.append(batch)
-            continue
-        judged = _judge_results(batch, results, rejected, left_out)
-        fault = fault or judged.fault
-        indexed += judged.written
-        dropped.update(judged.dropped)
-        if judged.existing:
-            pending.append(judged.existing)
-        if judged.retried:
-            _wait_or_raise(
-                backoff, next(result.reason or "" for result in results if result.is_retryable)
-            )
-            pending.insert(0, judged.retried)  # the last one: others need not wait for it
-        else:
-            backoff.reset()
-    if fault:
-        raise fault.delivery_error
+    delivery = _Delivery(cluster, backoff, pending=_divide_into_requests(placed))
+    while delivery.pending:
+        delivery.write_next_batch()
+    if delivery.fault:
+        raise delivery.fault.delivery_error
     return DeliveryResult(
-        indexed=indexed,
-        rejected=tuple(rejected),
-        dropped=dropped,
-        left_out=left_out,
+        indexed=delivery.indexed,
+        rejected=tuple(delivery.rejected),
+        dropped=delivery.dropped,
+        left_out=delivery.left_out,
         completeness=completeness,
     )
 
@@ -273,19 +243,6 @@ def _wait_or_raise(backoff: RetryBackoff, reason: str) -> None:
         )
 
 
-def _split_batch(
-    batch: list[Document], rejected: list[FailedItem], reason: str
-) -> list[list[Document]]:
-    """Split a batch that is too large into two; a single document that is too large is added to
-    ``rejected``.
-    """
-    if len(batch) == 1:
-        rejected.append(FailedItem(_document_as_json(batch[0]), reason))
-        return []
-    middle = len(batch) // 2
-    return [batch[middle:], batch[:middle]]
-
-
 class _IndexFault(Struct, frozen=True, kw_only=True):
     """A result that is a fault of an index or the cluster, and the index."""
 
@@ -301,69 +258,115 @@ class _IndexFault(Struct, frozen=True, kw_only=True):
         )
 
 
-class _RequestOutcome(Struct):
-    """What is left to do after a request, how many documents are written, the index of each
-    dropped one, and the first fault. ``existing``: to write again at once.
+class _Delivery(Struct):
+    """A delivery so far; see :class:`DeliveryResult`.
+
+    ``pending``: the documents of each request to come, the next one last. ``fault``: the first one.
     """
 
-    existing: list[Document] = []
-    retried: list[Document] = []
-    written: int = 0
-    dropped: list[str] = []
+    cluster: SearchCluster
+    backoff: RetryBackoff
+    pending: list[list[Document]]
+    indexed: int = 0
+    rejected: list[FailedItem] = []
+    dropped: Counter[str] = field(default_factory=Counter)
+    left_out: dict[str, list[str]] = {}
     fault: _IndexFault | None = None
 
-
-def _judge_results(
-    batch: list[Document],
-    results: list[ItemResult],
-    rejected: list[FailedItem],
-    left_out: dict[str, list[str]],
-) -> _RequestOutcome:
-    """Return the documents to complete and those to read and write again.
-
-    ``rejected`` gets those never accepted, ``left_out`` the fields that an index does not take.
-    """
-    judged = _RequestOutcome()
-    working = {
-        document.index
-        for document, result in zip(batch, results, strict=True)
-        if result.is_of_working_index
-    }
-    for document, result in zip(batch, results, strict=True):
-        if result.is_refused_for_good(is_index_working=document.index in working):
-            rejected.append(
-                FailedItem(_document_as_json(document), result.reason or f"HTTP {result.status}")
+    def write_next_batch(self) -> None:
+        """Make the next request. Raises DeliveryError without time for it or for a repetition, and
+        SearchClusterError.
+        """
+        batch = [_without_refused_fields(each, self.left_out) for each in self.pending.pop()]
+        timeout_seconds = self.backoff.next_request_timeout_seconds()
+        if timeout_seconds is None:
+            raise DeliveryError(
+                "The invocation ran out of time before all documents were written: raise the "
+                "function's timeout."
             )
-        elif result.is_retryable:
-            judged.retried.append(replace(document, stored=None))
-        elif _can_write_without_field(result.unknown_field, document, left_out):
-            judged.existing.append(document)
-        elif result.is_failed:
-            judged.fault = judged.fault or _IndexFault(result=result, index=document.index)
-        elif result.is_dropped:
-            judged.dropped.append(document.index)
-        elif result.stored is None or document.stored is not None:
-            judged.written += 1
-        elif document.has_more_to_write(result.stored):
-            judged.existing.append(replace(document, stored=result.stored))
+        try:
+            results = self.cluster.write_documents(batch, timeout_seconds)
+        except SearchClusterError as error:
+            if error.status == 413:  # noqa: PLR2004  Content Too Large
+                self._split_batch(batch, str(error))
+                return
+            if not error.is_retryable:
+                raise
+            _wait_or_raise(self.backoff, str(error))
+            self.pending.append(batch)
+            return
+        retried = self._take_results(batch, results)
+        if not retried:
+            self.backoff.reset()
+            return
+        reason = next(result.reason or "" for result in results if result.is_retryable)
+        _wait_or_raise(self.backoff, reason)
+        self.pending.insert(0, retried)  # the last one: others need not wait for it
+
+    def _split_batch(self, batch: list[Document], reason: str) -> None:
+        """Write a batch that is too large in two; a single document that is too large is
+        rejected.
+        """
+        if len(batch) == 1:
+            self.rejected.append(FailedItem(_document_as_json(batch[0]), reason))
+            return
+        middle = len(batch) // 2
+        self.pending += [batch[middle:], batch[:middle]]
+
+    def _take_results(self, batch: list[Document], results: list[ItemResult]) -> list[Document]:
+        """Count what was done. Returns the documents to write again after a while; those that can
+        be completed at once are the next request.
+        """
+        retried: list[Document] = []
+        completed: list[Document] = []
+        working = _working_indices(batch, results)
+        for document, result in zip(batch, results, strict=True):
+            if result.is_refused_for_good(is_index_working=document.index in working):
+                reason = result.reason or f"HTTP {result.status}"
+                self.rejected.append(FailedItem(_document_as_json(document), reason))
+            elif result.is_retryable:
+                retried.append(replace(document, stored=None))
+            elif self._can_write_without_field(result.unknown_field, document):
+                completed.append(document)
+            elif result.is_failed:
+                self.fault = self.fault or _IndexFault(result=result, index=document.index)
+            elif result.is_dropped:
+                self.dropped[document.index] += 1
+            else:
+                completed += self._count_or_complete(document, result.stored)
+        if completed:
+            self.pending.append(completed)
+        return retried
+
+    def _count_or_complete(
+        self, document: Document, stored: StoredRun | None
+    ) -> tuple[Document, ...]:
+        """Count a document that the cluster has. Returns the one that completes it, if any."""
+        if stored is None or document.stored is not None:
+            self.indexed += 1
+        elif document.has_more_to_write(stored):
+            return (replace(document, stored=stored),)
         elif not isinstance(document, ReportDocument):
-            judged.written += 1
+            self.indexed += 1
         # Else a report that does not count, because its stream is another task's.
-    return judged
+        return ()
+
+    def _can_write_without_field(self, name: str | None, document: Document) -> bool:
+        """Whether the document can be written without a field that its index does not have: a run
+        is not lost because ``kibana import`` was not run after an update.
+        """
+        if name is None or name in document.left_out:
+            return False
+        names = self.left_out.setdefault(document.index, [])
+        if name not in names and may_leave_out_field(name) and len(names) < _MAX_LEFT_OUT:
+            names.append(name)
+        return name in names
 
 
-def _can_write_without_field(
-    field: str | None, document: Document, left_out: dict[str, list[str]]
-) -> bool:
-    """Whether the document can be written without a field that its index does not have: a run
-    is not lost because ``kibana import`` was not run after an update.
-    """
-    if field is None or field in document.left_out:
-        return False
-    fields = left_out.setdefault(document.index, [])
-    if field not in fields and may_leave_out_field(field) and len(fields) < _MAX_LEFT_OUT:
-        fields.append(field)
-    return field in fields
+def _working_indices(batch: list[Document], results: list[ItemResult]) -> set[str]:
+    """The indices that took, or judged, some document of the batch."""
+    judged = zip(batch, results, strict=True)
+    return {document.index for document, result in judged if result.is_of_working_index}
 
 
 def _without_refused_fields(document: Document, left_out: Mapping[str, Sequence[str]]) -> Document:
