@@ -254,8 +254,9 @@ def test_what_is_said_of_two_revisions(mark: str, command: str, said: Said) -> N
     assert is_shortened(shown, words_of(said(command, RUNS)))
 
 
-def test_the_advice_for_jobs(said: Said) -> None:
-    jobs = [
+def job_runs(name: str, size: tuple[float, float], vcpu: float, peak_mb: float) -> list[Report]:
+    """Runs of jobs of AWS Batch on EC2."""
+    return [
         report(
             number,
             family=name,
@@ -266,13 +267,20 @@ def test_the_advice_for_jobs(said: Said) -> None:
             peak_mb=peak_mb,
             batch=BatchJob(job_id=f"{name}-{number}", job_definition=name, attempt=1),
         )
-        for name, size, vcpu, peak_mb in (
-            ("FASTQC", (2, 4096), 1.7, 1450),
-            ("STAR_ALIGN", (4, 65_536), 3.2, 40_000),
-        )
         for number in range(30)
     ]
-    assert is_shortened(printed("docs/aws-batch.md", "Less is enough"), said("recommend", jobs))
+
+
+def test_the_advice_for_jobs(said: Said) -> None:
+    shown = printed("docs/aws-batch.md", "Less is enough")
+    small, large = ("FASTQC", (2, 4096), 1.7, 1450), ("STAR_ALIGN", (4, 65_536), 3.2, 40_000)
+    assert is_shortened(shown, said("recommend", [*job_runs(*small), *job_runs(*large)]))
+
+
+def test_the_configuration_of_an_engine(said: Said) -> None:
+    (block,) = blocks(Path("docs/right-size.md"), "groovy")
+    runs = job_runs("STAR_ALIGN", (4, 65_536), 3.2, 26_050)
+    assert said("recommend --format nextflow", runs) == block.text
 
 
 def test_the_sentence_of_a_run_above_everything() -> None:
@@ -383,3 +391,13 @@ def test_the_morning_message() -> None:
         r"<[^|]*\|(.*?)(?: UTC)?>", r"\1", f"{summary.title}: {said['text']['text']}\n"
     )
     assert in_words.replace("search.example.com", "…").replace("`", "") == text
+
+
+def test_the_program_that_reads_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = blocks(Path("docs/record.md"), "python")
+    monkeypatch.chdir(tmp_path)
+    Path("reports.jsonl").write_bytes(lines([report(peak_mb=400), report(peak_mb=None)]))
+    exec(block.text, {})
+    assert capfd.readouterr().out == "nightly success 400\nnightly success None\n"
