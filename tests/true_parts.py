@@ -3,7 +3,9 @@
 In a phase a thread waits for what the phase names, and then, to see its end, for a CPU. Where the
 work of several threads lies upon each other, the time on a CPU has bounds: they may have run at the
 same time or one after the other, except in one interpreter, which runs one at a time. What nothing
-runs in belongs to the phases of that moment alike. The CPU time of threads that time no phases, as
+runs in belongs to the phases of that moment, each in proportion to the work that its wait held back:
+the CPU time of its thread until its next wait, or since the one before, whichever is more. Of
+programs whose phases do not name their thread, it belongs to all alike. The CPU time of threads that time no phases, as
 a virtual machine's compilers, is written as one phase without a length: it may lie in any phase.
 """
 
@@ -15,9 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 FOR_OTHERS, INTERPRETED, BESIDE = "others", "python", "beside"
 OF_LEVEL_1 = ("onCpu", "waitingForCpu", "disk")
+_MIN_WAIT_FOR_OTHERS_NS = 10_000_000
 PARTS = ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 
 
@@ -29,6 +33,8 @@ class Phase(Struct, frozen=True):
     ended_ns: int
     on_cpu_ns: int
     waited_ns: int
+    thread: int = 0
+    weight: float = 1.0
 
     @property
     def running(self) -> float:
@@ -41,6 +47,14 @@ class Phase(Struct, frozen=True):
         used_ns = self.on_cpu_ns + self.waited_ns
         return used_ns / max(self.ended_ns - self.began_ns, used_ns, 1)
 
+    @property
+    def is_wait(self) -> bool:
+        """Whether the thread waits in it; a short wait for others is one for the interpreter."""
+        blocked_ns = self.ended_ns - self.began_ns - self.on_cpu_ns - self.waited_ns
+        if self.kind == FOR_OTHERS:
+            return blocked_ns >= _MIN_WAIT_FOR_OTHERS_NS
+        return self.kind in PARTS
+
     def stretches(self) -> "Iterator[Phase]":
         """The wait of a phase of a known kind, then the time on a CPU or waiting for one."""
         used_ns = self.on_cpu_ns + self.waited_ns
@@ -48,8 +62,8 @@ class Phase(Struct, frozen=True):
         if self.kind not in PARTS or blocked_until_ns <= self.began_ns:
             yield self
         else:
-            yield Phase(self.kind, self.began_ns, blocked_until_ns, 0, 0)
-            yield Phase(self.kind, blocked_until_ns, self.ended_ns, self.on_cpu_ns, self.waited_ns)
+            yield replace(self, ended_ns=blocked_until_ns, on_cpu_ns=0, waited_ns=0)
+            yield replace(self, began_ns=blocked_until_ns)
 
 
 class Part(Struct, frozen=True):
@@ -77,7 +91,7 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
     least = dict.fromkeys(PARTS, 0.0)
     most = dict.fromkeys(PARTS, 0.0)
     beside_ns = sum(each.on_cpu_ns for each in phases if each.kind == BESIDE)
-    phases = [each for each in phases if each.kind != BESIDE]
+    phases = _with_weights([each for each in phases if each.kind != BESIDE])
     working, phases = _split_off_working(phases)
     interpreted = _union(working)
     known_ns = float(sum(end_ns - begin_ns for begin_ns, end_ns in interpreted))
@@ -99,8 +113,9 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
         lower = max(running) if cpus > 1 else upper
         _add(least, most, "onCpu", length_ns * lower, length_ns * upper)
         _add(least, most, "waitingForCpu", length_ns * (busy - upper), length_ns * (busy - lower))
+        weights = sum(each.weight for each in together)
         for each in together:
-            blocked_ns = length_ns * (1 - busy) / len(together)
+            blocked_ns = length_ns * (1 - busy) * each.weight / weights
             if each.kind in PARTS:
                 _add(least, most, each.kind, blocked_ns, blocked_ns)
             else:
@@ -125,6 +140,28 @@ def as_level_1_knows(truth: Mapping[str, Part]) -> dict[str, Part]:
     return {part: known.get(part, Part(0, 0)) for part in truth} | {"other": unknown}
 
 
+def _with_weights(phases: Sequence[Phase]) -> list[Phase]:
+    """The phases with what their waits held back, if all name their thread."""
+    if not all(each.thread for each in phases):
+        return list(phases)
+    threads: dict[int, list[Phase]] = {}
+    for each in sorted(phases, key=lambda each: each.began_ns):
+        threads.setdefault(each.thread, []).append(each)
+    weighted: list[Phase] = []
+    for of_thread in threads.values():
+        works_ns = [0]  # before the first wait, between two of them, after the last one
+        for each in of_thread:
+            if each.is_wait:
+                works_ns.append(0)
+            works_ns[-1] += each.on_cpu_ns
+        waits = 0
+        for each in of_thread:
+            waits += each.is_wait
+            held_back_ns = max(works_ns[max(waits - 1, 0)], works_ns[waits])
+            weighted.append(replace(each, weight=1.0 + held_back_ns))
+    return weighted
+
+
 def _split_off_working(phases: Sequence[Phase]) -> tuple[list[Phase], list[Phase]]:
     """The phases in which a thread of an interpreter works, and of waits for others the ends in
     which they could run; and the other phases.
@@ -137,9 +174,7 @@ def _split_off_working(phases: Sequence[Phase]) -> tuple[list[Phase], list[Phase
         elif each.kind == FOR_OTHERS:
             used_ns = each.on_cpu_ns + each.waited_ns
             began_ns = max(each.ended_ns - used_ns, each.began_ns)
-            working.append(
-                Phase(INTERPRETED, began_ns, each.ended_ns, each.on_cpu_ns, each.waited_ns)
-            )
+            working.append(replace(each, kind=INTERPRETED, began_ns=began_ns))
         else:
             rest.append(each)
     return working, rest
@@ -165,8 +200,13 @@ def _outside(phase: Phase, stretches: Sequence[tuple[int, int]]) -> Iterator[Pha
         until_ns = min(begin_ns, phase.ended_ns)
         if until_ns > began_ns:
             share = (until_ns - began_ns) / length_ns
-            used_ns = (round(share * phase.on_cpu_ns), round(share * phase.waited_ns))
-            yield Phase(phase.kind, began_ns, until_ns, *used_ns)
+            yield replace(
+                phase,
+                began_ns=began_ns,
+                ended_ns=until_ns,
+                on_cpu_ns=round(share * phase.on_cpu_ns),
+                waited_ns=round(share * phase.waited_ns),
+            )
         began_ns = max(began_ns, end_ns)
         if began_ns >= phase.ended_ns:
             return

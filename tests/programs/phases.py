@@ -96,7 +96,8 @@ def _add(kind: str, before: tuple[int, int, int], used_ns: int = 0, waited_ns: i
 
 def _add_between(kind: str, before: tuple[int, int, int], after: tuple[int, int, int]) -> None:
     used_ns, waited_ns = after[1] - before[1], after[2] - before[2]
-    _written_down.append([kind, before[0], after[0], used_ns, waited_ns])
+    thread = threading.get_native_id()
+    _written_down.append([kind, before[0], after[0], used_ns, waited_ns, thread])
 
 
 def started() -> None:

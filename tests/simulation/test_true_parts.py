@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.true_parts import Part, Phase, true_parts
 
@@ -42,6 +43,22 @@ def test_threads_that_wait_share_a_moment_in_which_none_runs() -> None:
     assert truth["disk"] == _exactly(25)
     assert truth["network"] == _exactly(37.5)
     assert truth["sleep"] == _exactly(12.5)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_threads_that_name_themselves_share_by_the_work_that_their_waits_held_back(
+    *, others: bool
+) -> None:
+    """The first one works for 0.3 s after its wait, the other one for 0.1 s before and after."""
+    between = (_phase("others", 3, 3.001),) if others else ()
+    first = (_phase("network", 0, 3, on_cpu=0.1), *between, _phase("any", 3.001, 3.2, on_cpu=0.2))
+    second = (_phase("any", 0, 0.1, on_cpu=0.1), _phase("sleep", 0.1, 3, on_cpu=0.1))
+    phases = [replace(each, thread=1) for each in first]
+    truth = true_parts(phases + [replace(each, thread=2) for each in second], 3.2, cpus=2)
+    blocked = truth["network"].least + truth["sleep"].least
+    assert truth["network"].least / blocked == pytest.approx(0.75, abs=0.01)
+    alike = true_parts([*first, *second], 3.2, cpus=2)
+    assert alike["network"].least / blocked == pytest.approx(0.5, abs=0.01)
 
 
 def test_an_interpreter_runs_one_thread_and_a_wait_for_others_ends_with_work() -> None:
