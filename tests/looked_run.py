@@ -89,6 +89,7 @@ class LookedRun:
         has_total: bool = True,
         misses_child: bool = False,
         is_behind: bool = False,
+        leaves_states: bool = False,
         readings: int = 1,
     ) -> "LookedRun":
         """A look after a step, or after several ``readings``; a thread that is not mentioned has
@@ -130,6 +131,7 @@ class LookedRun:
             sees_calls=sees_calls,
             misses_child=misses_child,
             is_behind=is_behind,
+            leaves_states=leaves_states,
             pressure=pressure,
             cpus=self._cpus,
             readings=readings,

@@ -31,7 +31,8 @@ class Stretch(Struct):
     None if these do not limit it. ``throttled_ns``: how long the group was stopped because its
     quota was used up, a sum over the CPUs, on which nothing of it ran meanwhile. ``able_ns`` is the
     part that belongs to looks which found a thread that could run, ``able_threads`` how many the
-    look at its end found, None if too many for it. ``is_unsure``: it could not ask enough threads.
+    look at its end found, None if too many for it. ``is_unsure``: it could not ask enough threads,
+    ``is_partial``: not all that may be able to run.
     In between, ``able_peeks`` of the ``peeks`` found a thread that could run. ``has_lost_waits``:
     one that could run at the begin has ended, and nobody read for how long it waited for a CPU.
     """
@@ -50,6 +51,7 @@ class Stretch(Struct):
     able_ns: int = 0
     able_threads: int | None = None
     is_unsure: bool = False
+    is_partial: bool = False
     peeks: int = 0
     able_peeks: int = 0
     has_lost_waits: bool = False
@@ -232,10 +234,64 @@ class _OpenStretchBucket(Struct):
     span_ns: float = 0
 
 
+class _LookedStretches(Struct):
+    """Sums over the open stretches whose looks say whether a thread could run. ``looked_ns`` is the
+    length of those whose looks found that, ``threads_ns`` the same times how many threads could.
+    """
+
+    length_ns: float = 0
+    low_ns: float = 0
+    span_ns: float = 0
+    able_ns: float = 0
+    looked_ns: float = 0
+    threads_ns: float = 0
+    used_ns: float = 0
+    uncounted_ns: float = 0
+    unread_ns: float = 0
+
+    def add(self, stretch: Stretch, low_ns: int, span_ns: int, part: float) -> None:
+        """Add a part of a stretch."""
+        length_ns = stretch.length_ns
+        self.length_ns += part * length_ns
+        self.low_ns += part * low_ns
+        self.span_ns += part * span_ns
+        self.able_ns += part * stretch.able_time_by_look_ns
+        if not stretch.able_ns:
+            self.unread_ns += part * stretch.unread_ns
+        self.looked_ns += part * stretch.able_ns
+        self.threads_ns += part * stretch.able_ns * max(stretch.able_threads or 0, 1)
+        used_ns = stretch.run_ns + stretch.wait_ns
+        self.used_ns += part * used_ns
+        uncounted_ns = stretch.unread_ns + stretch.later_ns
+        uncounted_ns += used_ns if stretch.able_threads is None else 0
+        uncounted_ns += length_ns if stretch.has_lost_waits else 0
+        self.uncounted_ns += part * uncounted_ns
+
+    @property
+    def able_at_own_times_ns(self) -> float:
+        """For how long a thread could run, if each that could, also those that the looks did not
+        find, could at its own times.
+        """
+        if not self.threads_ns:
+            return self.able_ns
+        # Peeks do not count the threads.
+        threads_ns = self.threads_ns * self.able_ns / self.looked_ns
+        times_as_many = self.used_ns / threads_ns
+        unable = max(1 - self.able_ns / self.length_ns, 0.0)
+        more_ns: float = (1 - unable**times_as_many) * self.length_ns
+        return min(more_ns, self.able_ns * times_as_many)
+
+    def merge(self, other: "_LookedStretches") -> None:
+        """Add the sums of other stretches."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
 class BusyTime(Struct):
     """The sums over all stretches, in constant memory; those of open stretches once more of the
-    ones whose looks say whether a thread could run. ``looked_ns`` is the length of all stretches
-    whose looks found that, ``threads_ns`` the same times how many threads could.
+    ones whose looks say whether a thread could run: ``sure``, and ``partial`` where a look did not
+    ask all. ``looked_ns`` is the length of all stretches whose looks found that, ``threads_ns`` the
+    same times how many threads could.
     """
 
     length_ns: float = 0
@@ -243,17 +299,10 @@ class BusyTime(Struct):
     closed_on_cpu_ns: float = 0
     open_low_ns: float = 0
     open_span_ns: float = 0
-    sure_length_ns: float = 0
-    sure_low_ns: float = 0
-    sure_span_ns: float = 0
-    sure_able_ns: float = 0
-    sure_looked_ns: float = 0
-    sure_threads_ns: float = 0
-    sure_used_ns: float = 0
-    sure_uncounted_ns: float = 0
-    sure_unread_ns: float = 0
     looked_ns: float = 0
     threads_ns: float = 0
+    sure: _LookedStretches = field(default_factory=_LookedStretches)
+    partial: _LookedStretches = field(default_factory=_LookedStretches)
     buckets: dict[int, _OpenStretchBucket] = field(default_factory=dict)
 
     def add_part_of_interval(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
@@ -273,20 +322,8 @@ class BusyTime(Struct):
         self.open_low_ns += part * low_ns
         self.open_span_ns += part * span_ns
         if not stretch.is_unsure:
-            self.sure_length_ns += part * length_ns
-            self.sure_low_ns += part * low_ns
-            self.sure_span_ns += part * span_ns
-            self.sure_able_ns += part * stretch.able_time_by_look_ns
-            if not stretch.able_ns:
-                self.sure_unread_ns += part * stretch.unread_ns
-            self.sure_looked_ns += part * stretch.able_ns
-            self.sure_threads_ns += part * stretch.able_ns * max(stretch.able_threads or 0, 1)
-            used_ns = stretch.run_ns + stretch.wait_ns
-            self.sure_used_ns += part * used_ns
-            uncounted_ns = stretch.unread_ns + stretch.later_ns
-            uncounted_ns += used_ns if stretch.able_threads is None else 0
-            uncounted_ns += length_ns if stretch.has_lost_waits else 0
-            self.sure_uncounted_ns += part * uncounted_ns
+            sums = self.partial if stretch.is_partial else self.sure
+            sums.add(stretch, low_ns, span_ns, part)
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.bounded_run_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
         bucket = self.buckets.setdefault(number, _OpenStretchBucket())
@@ -303,21 +340,22 @@ class BusyTime(Struct):
         of them could: a look that comes late, because others use the CPUs, finds more of both. Of
         more threads than the looks found, each could run at its own times: the share of the time in
         which none could is a power of what it would be.
+
+        So it is with all threads of which a look did not ask some that may be able to run.
         """
-        if not self.sure_span_ns:
+        sure, partial = self.sure, self.partial
+        span_ns = sure.span_ns + partial.span_ns
+        if not span_ns:
             return 0.0
-        able_ns = self.sure_able_ns
-        if self.sure_threads_ns and _COUNTED_TIMES * self.sure_uncounted_ns <= self.sure_used_ns:
-            # Peeks do not count the threads.
-            threads_ns = self.sure_threads_ns * able_ns / self.sure_looked_ns
-            times_as_many = self.sure_used_ns / threads_ns
-            unable = max(1 - able_ns / self.sure_length_ns, 0.0)
-            more_ns = (1 - unable**times_as_many) * self.sure_length_ns
-            able_ns = min(more_ns, able_ns * times_as_many)
+        able_ns = sure.able_ns
+        if _COUNTED_TIMES * sure.uncounted_ns <= sure.used_ns:
+            able_ns = sure.able_at_own_times_ns
+        able_ns += partial.able_at_own_times_ns
         if self.looked_ns:
             # A thread that ends in a stretch is not found by the look at its end.
-            able_ns = max(able_ns, self.sure_unread_ns * self.looked_ns / self.threads_ns)
-        return min(max((able_ns - self.sure_low_ns) / self.sure_span_ns, 0.0), 1.0)
+            unread_ns = sure.unread_ns + partial.unread_ns
+            able_ns = max(able_ns, unread_ns * self.looked_ns / self.threads_ns)
+        return min(max((able_ns - sure.low_ns - partial.low_ns) / span_ns, 0.0), 1.0)
 
     @property
     def busy_ns(self) -> float:
@@ -342,17 +380,10 @@ class BusyTime(Struct):
         self.closed_on_cpu_ns += other.closed_on_cpu_ns
         self.open_low_ns += other.open_low_ns
         self.open_span_ns += other.open_span_ns
-        self.sure_length_ns += other.sure_length_ns
-        self.sure_low_ns += other.sure_low_ns
-        self.sure_span_ns += other.sure_span_ns
-        self.sure_able_ns += other.sure_able_ns
-        self.sure_looked_ns += other.sure_looked_ns
-        self.sure_threads_ns += other.sure_threads_ns
-        self.sure_used_ns += other.sure_used_ns
-        self.sure_uncounted_ns += other.sure_uncounted_ns
-        self.sure_unread_ns += other.sure_unread_ns
         self.looked_ns += other.looked_ns
         self.threads_ns += other.threads_ns
+        self.sure.merge(other.sure)
+        self.partial.merge(other.partial)
         for number, bucket in other.buckets.items():
             own = self.buckets.setdefault(number, _OpenStretchBucket())
             own.run_ns += bucket.run_ns
@@ -361,4 +392,6 @@ class BusyTime(Struct):
 
     def copy(self) -> "BusyTime":
         buckets = {number: replace(bucket) for number, bucket in self.buckets.items()}
-        return replace(self, buckets=buckets)
+        return replace(
+            self, sure=replace(self.sure), partial=replace(self.partial), buckets=buckets
+        )

@@ -519,6 +519,7 @@ class TimeAccount:
         if max(able_threads, len(look.growth or ())) < _MAX_COUNTED:
             stretch.able_threads = able_threads
         stretch.is_unsure = not able_threads and _are_too_few_asked(look)
+        stretch.is_partial = look.leaves_states
         if able_threads:
             stretch.able_ns = stretch.length_ns
         return stretch

@@ -451,7 +451,7 @@ class ThreadReader:
         self._ended = self._ended_between
         self._ended_between = []
         self._unread_run_ns = self._later_run_ns = 0
-        self._has_other_waits = False
+        self._has_other_waits = self._leaves_states = False
         self._parents = []
         if self._group.begin_look(now_ns):
             self._mark_all_to_ask()
@@ -550,6 +550,7 @@ class ThreadReader:
             processes=self._processes_seen(),
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
+            leaves_states=self._leaves_states,
             misses_child=self._is_any_child_missing(),
             pressure=self._group.read_pressure(self._processes) if reads_pressure else None,
             cpus=self._group.usable_cpus(self._processes),
@@ -1099,7 +1100,10 @@ class ThreadReader:
         left = _MAX_STATES
         asked = {seen.thread for seen in self._seen}
         for thread, pid in self._threads_that_ran_after(self._at_ns - _LONG_ASLEEP_NS):
-            if left == 0 or not budget.allows_threads():
+            if left == 0:
+                return
+            if not budget.allows_threads():
+                self._leaves_states = True
                 return
             before = thread.blocked
             if thread.thread_id in asked or (before is not None and before.is_hidden):

@@ -94,6 +94,18 @@ class TestCouldAnythingRun:
         time.add_part_of_interval(stretch)
         assert time.busy_ns == pytest.approx(seconds(busy))
 
+    @pytest.mark.parametrize(("leaves_states", "slept"), [(False, 30.0), (True, 0.5)])
+    def test_a_look_that_did_not_ask_all_threads_has_missed_some_that_could_run(
+        self, *, leaves_states: bool, slept: float
+    ) -> None:
+        """On average three of ten can run, of which seven looks in ten find one."""
+        run = LookedRun()
+        for number in range(10):
+            first = Did(1, None if number < 7 else SLEEP, run=0.05, wait=0.25)
+            others = [Did(thread, SLEEP, run=0.05, wait=0.25) for thread in range(2, 11)]
+            run.look(first, *others, later=0.4, leaves_states=leaves_states)
+        assert run.parts["sleep"] == pytest.approx(slept, abs=0.5)
+
     @pytest.mark.parametrize(("threads", "on_cpu"), [(1, 11.0), (2, 8.0)])
     def test_threads_that_ended_before_the_look_ran_as_many_at_once_as_looks_found(
         self, threads: int, on_cpu: float

@@ -1495,18 +1495,22 @@ def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeM
     machine.cost_ns = seconds(0.0004)  # of each look at the clock, after 16 threads
     steps: Counter[int] = Counter()
     most = 0
+    leaving: list[bool] = []
     for at in range(1, 40):
         for tid in range(7, 87):
             machine.thread(7, tid, run=0.0001 * at)
         machine.thread(300, run=0.0001 * at, call=LOCKED)
         sample = machine.read(process(cpu=at, threads=80), process(300, cpu=at), at=at)
         assert sample.waits
+        leaving.append(sample.look.leaves_states)
         grown = {each.thread: each.steps for each in sample.growth or ()}
         most = max(most, *grown.values())
         steps.update(grown)
     assert len(steps) == 81
     assert most > 1
     assert min(steps.values()) > 39 - 10
+    assert leaving[0] is False
+    assert leaving[-1] is True
 
 
 def test_where_not_all_can_be_read_each_process_has_its_turn(machine: FakeMachine) -> None:
