@@ -42,7 +42,7 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.cgroup.group_pressure import open_group_pressure
-from profiler.readers.cgroup.hierarchy import machine_oom_kills
+from profiler.readers.cgroup.hierarchy import MachineOomKills
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.sockets import KernelSockets
@@ -209,7 +209,7 @@ def make_collector(docker_id: str, clock: Clock, *, reads_threads: bool) -> Proc
         begin_tick=processes.mark_out_of_date,
         open_processes=lambda docker_id: ContainerProcesses(docker_id, processes),
         open_cgroup=find_container_cgroup,
-        oom_kills=machine_oom_kills,
+        oom_kills=MachineOomKills().count,
         own_cpu_ns=time.thread_time_ns,
         exit_waiter=ProcessExitWaiter(),
         open_threads=(

@@ -224,7 +224,8 @@ class PeriodicReadingThread(StoppableThread):
                     self._is_final_requested = False
                 if not self._read(is_complete=is_final or is_after_event):
                     break
-                self._first_done.set()
+                if not self._first_done.is_set():  # to set it costs as much as to read a small file
+                    self._first_done.set()
                 if is_final:
                     self._final_done.set()
                 now_ns = self._clock.monotonic_ns()

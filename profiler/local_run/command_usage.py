@@ -242,7 +242,7 @@ class CommandReader:
         self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren
     ) -> None:
         monotonic_ns = self._monotonic_ns = prepared.clock.monotonic_ns
-        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns, proc.LastPidFile().read)
+        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns, proc.LastPidFile().last_pid)
         budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
         shared = self._shared_memory = prepared.shared_memory
         self._shares = MemoryShares(
@@ -356,6 +356,11 @@ class CommandReader:
         where its control group counts them as memory.
         """
         return 0 if self._counts_huge_pages else self._huge_pages.unmapped_bytes
+
+    @property
+    def last_pid(self) -> int | None:
+        """The id that was assigned last before the processes were read; None if unknown."""
+        return self._tree.last_pid
 
     @property
     def has_hidden_processes(self) -> bool:

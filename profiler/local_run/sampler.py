@@ -273,7 +273,7 @@ class RunSampler:
         )
         if isinstance(sample, Unavailable):
             return None
-        details.threads.follow(processes)
+        details.threads.follow(processes, command.last_pid)
         if not details.threads.sees_calls:  # only what is read with the processes
             look = self._take_look(details, now_ns, is_fresh=True)
             if look is not None:

@@ -63,7 +63,7 @@ def process_discovery(
         from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
         from profiler.readers.cgroup.container_group import find_container_cgroup
         from profiler.readers.cgroup.group_pressure import open_group_pressure
-        from profiler.readers.cgroup.hierarchy import machine_oom_kills
+        from profiler.readers.cgroup.hierarchy import MachineOomKills
         from profiler.readers.cgroup.process_groups import is_frozen
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others
@@ -77,7 +77,7 @@ def process_discovery(
                 docker_id, processes, with_arguments=settings.process_arguments != "off"
             ),
             open_cgroup=find_container_cgroup,
-            oom_kills=machine_oom_kills,
+            oom_kills=MachineOomKills().count,
             own_cpu_ns=time.thread_time_ns,
             exit_waiter=ProcessExitWaiter(),
             open_threads=lambda: ThreadReader(

@@ -24,12 +24,14 @@ class ProcessSnapshot(Struct, frozen=True, kw_only=True):
 
     ``missed_pids`` are the ids assigned since then that no live process has, such as short
     processes and threads. ``main_pid`` is the process that the container was started with.
+    ``last_pid`` is the id that was assigned last before this, None if unknown.
     """
 
     processes: tuple[ProcessReading, ...] = ()
     ended: tuple[ProcessReading, ...] = ()
     missed_pids: int = 0
     main_pid: int | None = None
+    last_pid: int | None = None
 
 
 class ContainerProcesses:
@@ -74,6 +76,7 @@ class ContainerProcesses:
             ended=tuple(ended),
             missed_pids=new.missed_pids + never_alive,
             main_pid=self._first_pid,
+            last_pid=self._machine.last_pid,
         )
 
     def ring_bytes(self) -> int:

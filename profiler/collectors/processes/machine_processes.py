@@ -37,7 +37,7 @@ class _Followed(Struct):
 
 class MachineProcesses:
     """Lists the processes when the first container asks after :meth:`mark_out_of_date`. Not
-    thread-safe.
+    thread-safe. ``last_pid`` is the id that was assigned last before that, None if unknown.
     """
 
     def __init__(self, monotonic_ns: Callable[[], int], proc_folder: str = "/proc") -> None:
@@ -46,7 +46,7 @@ class MachineProcesses:
         self._followed: dict[str, _Followed] = {}
         self._is_current = False
         self._known_pids: set[int] = set()
-        self._last_pid: int | None = None
+        self.last_pid: int | None = None
         self._last_pid_file = proc.LastPidFile(proc_folder)
         self._missed_pids = 0
         self._next_full_scan_ns = 0
@@ -86,8 +86,8 @@ class MachineProcesses:
 
     def _list_new_processes(self) -> None:
         """Look for new processes, unless no id was assigned."""
-        last_pid = self._last_pid_file.read()
-        before = self._last_pid
+        last_pid = self._last_pid_file.last_pid()
+        before = self.last_pid
         now_ns = self.monotonic_ns()
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
@@ -104,7 +104,7 @@ class MachineProcesses:
         if is_full_scan:
             self._next_full_scan_ns = now_ns + _FULL_SCAN_NS
         self._known_pids = listed
-        self._last_pid = last_pid
+        self.last_pid = last_pid
         if ahead is not None:
             self._missed_pids += max(ahead - len(appeared), 0) + ending
 

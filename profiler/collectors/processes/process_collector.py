@@ -479,7 +479,7 @@ class ProcessCollector:
         skipped = None if is_complete else threads.skip_if_all_asleep(snapshot.processes, now_ns)
         if skipped is not None:
             return ThreadReadings(look=skipped.look, is_skipped=True)
-        threads.follow(snapshot.processes)
+        threads.follow(snapshot.processes, snapshot.last_pid)
         if tracked.looks is None:
             place = now_ns % _PLACES / _PLACES
             tracked.looks = LookTimes(now_ns, self._interval_ns, _MAX_LOOKS_SHARE, place)

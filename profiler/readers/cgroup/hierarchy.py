@@ -29,6 +29,7 @@ UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgr
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
 OOM_KILLS = b"oom_kill "
+_VMSTAT = "/proc/vmstat"
 _TIMES_THROTTLED = b"high "
 
 
@@ -364,4 +365,16 @@ def machine_oom_kills() -> int | None:
     """How many processes of the whole machine the kernel has killed since boot because memory
     ran out.
     """
-    return proc.number_after(proc.read_or_none("/proc/vmstat") or b"", OOM_KILLS)
+    return proc.number_after(proc.read_or_none(_VMSTAT) or b"", OOM_KILLS)
+
+
+class MachineOomKills:
+    """The number of :func:`machine_oom_kills`, for who asks again and again."""
+
+    def __init__(self) -> None:
+        self._file = proc.KeptFile(_VMSTAT)
+
+    def count(self) -> int | None:
+        """The kills so far; None if the kernel does not count them."""
+        count = proc.number_after(self._file.read(), OOM_KILLS)
+        return machine_oom_kills() if count is None else count  # it may be on the second page

@@ -9,18 +9,13 @@ machine has more of, too.
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.files import open_or_none
 from profiler.core.optional_math import all_known, difference
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import is_notable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _OPEN_FILES = "/proc/sys/fs/file-nr"
 _PROCESSORS_FREE_PAGES = b" count:"  # in the list of each processor's
@@ -103,15 +98,15 @@ def unassigned_kernel_bytes() -> int | None:
 
 class SocketQueues:
     """What all TCP and UDP sockets of the machine hold, which version 1 of the groups does not
-    count. The file stays open: to open it costs more than to read.
+    count.
     """
 
-    def __init__(self, path: "str | Path" = "/proc/net/sockstat") -> None:
-        self._descriptor = open_or_none(path)
+    def __init__(self, path: str = "/proc/net/sockstat") -> None:
+        self._file = proc.KeptFile(path)
 
     def size_bytes(self) -> int | None:
         """None where neither is known."""
-        return parse_socket_queue_bytes(proc.reread_descriptor(self._descriptor))
+        return parse_socket_queue_bytes(self._file.read())
 
 
 def parse_socket_queue_bytes(sockstat: bytes) -> int | None:

@@ -474,47 +474,57 @@ def read_last_pid(folder: str = "/proc") -> int | None:
     """The id that this process namespace assigned last: see :class:`LastPidFile`."""
     file = LastPidFile(folder)
     try:
-        return file.read()
+        return file.last_pid()
     finally:
         file.close()
 
 
-def _parse_last_pid(load: bytes) -> int | None:
-    _, _, word = load.rstrip().rpartition(b" ")
-    return (int(word) or None) if word.isdigit() else None
+class KeptFile:
+    """A small file of the kernel that stays open: to open it costs more than to read it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def read(self) -> bytes:
+        """Its first page; empty if it cannot be read."""
+        if self._descriptor is None:
+            self._descriptor = self._open()
+        return reread_descriptor(self._descriptor)
+
+    def _open(self) -> int | None:
+        return open_or_none(self._path)
+
+    def close(self) -> None:
+        """Close the file; the next reading opens it again."""
+        close_files((self._descriptor,))
+        self._descriptor = None
 
 
-class LastPidFile:
-    """The id that this process namespace assigned last: the last word of ``loadavg``. The file
-    stays open: to open it costs more than to read.
+class LastPidFile(KeptFile):
+    """The id that this process namespace assigned last: the last word of ``loadavg``.
 
     gVisor writes 0, which is no id. LXCFS mounts a file of its own there, whose id is some seconds
     old: nobody reads that.
     """
 
     def __init__(self, folder: str = "/proc") -> None:
+        super().__init__(f"{folder}/loadavg")
         self._folder = folder
-        self._descriptor: int | None = None
 
-    def read(self) -> int | None:
+    def last_pid(self) -> int | None:
         """The id; None if it cannot be read."""
-        if self._descriptor is None:
-            self._descriptor = self._open_if_kernels()
-        return _parse_last_pid(reread_descriptor(self._descriptor))
+        _, _, word = self.read().rstrip().rpartition(b" ")
+        return (int(word) or None) if word.isdigit() else None
 
-    def _open_if_kernels(self) -> int | None:
-        descriptor = open_or_none(f"{self._folder}/loadavg")
+    def _open(self) -> int | None:
+        descriptor = super()._open()
         if descriptor is None:
             return None
         if os.fstat(descriptor).st_dev == os.stat(self._folder).st_dev:  # noqa: PTH116  no pathlib
             return descriptor
         os.close(descriptor)
         return None
-
-    def close(self) -> None:
-        """Close the file; the next reading opens it again."""
-        close_files((self._descriptor,))
-        self._descriptor = None
 
 
 def read_or_none(path: str) -> bytes | None:

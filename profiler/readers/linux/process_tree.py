@@ -125,7 +125,8 @@ class ProcessTree:
 
     Of one that was not on a CPU, the state and the children are read again after ten seconds: its
     memory may be another, and it may have adopted children. Until then, nobody is searched for as
-    long as no id is assigned. ``has_hidden``: this user sees nothing
+    long as no id is assigned. ``last_pid`` is the id that was assigned last before the processes
+    were read, None if unknown. ``has_hidden``: this user sees nothing
     of a process in ``/proc``, as with the mount option hidepid. A ``/proc`` of another pid
     namespace shows none of them.
     """
@@ -147,7 +148,7 @@ class ProcessTree:
         self._has_children_files = os.path.exists(children_file)  # noqa: PTH110
         self._threads = 0
         self._others: Collection[int] = ()
-        self._last_pid: int | None = None
+        self.last_pid: int | None = None
         self._processes: dict[int, _TreeProcess] = {}
         self._all_due_ns = 0
         self.has_hidden = False
@@ -248,15 +249,15 @@ class ProcessTree:
     def _find_descendants(self) -> dict[int, proc.ProcessStat]:
         if not self._shows_own_pids:
             return {}
-        last_pid_before = self._last_pid
+        last_pid_before = self.last_pid
         # Who searches once needs no id. It is read first: who begins later gets another one.
-        self._last_pid = self._read_last_pid() if self._processes else None
+        self.last_pid = self._read_last_pid() if self._processes else None
         now_ns = self._monotonic_ns()
         if now_ns >= self._all_due_ns:
             self._all_due_ns = now_ns + _ALL_READ_NS
             for process in self._processes.values():
                 process.is_due = True
-        elif self._last_pid is not None and self._last_pid == last_pid_before:
+        elif self.last_pid is not None and self.last_pid == last_pid_before:
             known = self._known_if_none_has_ended()
             if known is not None:
                 return known
@@ -330,7 +331,7 @@ class ProcessTree:
         """
         children: dict[int, list[int]] = {}
         others: Collection[int] = ()
-        if first_known(difference(self._last_pid, last_pid_before), -1) >= 0:
+        if first_known(difference(self.last_pid, last_pid_before), -1) >= 0:
             others = self._others
         known = tuple(self._processes)
         stats = self._stats_of(pid for pid in pids if pid not in others)

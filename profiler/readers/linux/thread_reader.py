@@ -189,14 +189,15 @@ class ThreadReader:
         self._at_ns = self._read_ended_ns = self._calm_looks = self._left_out = 0
         self._is_counting = self._has_other_waits = self.sees_calls = False
 
-    def follow(self, processes: Collection[ProcessReading]) -> None:
-        """Follow these processes, as of a reading of all of them."""
+    def follow(self, processes: Collection[ProcessReading], last_pid: int | None = None) -> None:
+        """Follow these processes, as of a reading of all of them; ``last_pid`` is the id that was
+        assigned last before it, None if unknown.
+        """
         last = still = self._last or ReadingNumberAndTime(0, 0)
         asleep = self._asleep
         if asleep.readings:
             still = ReadingNumberAndTime(last.number, asleep.at_ns)
-        if self.sees_calls:
-            self._newest_pid = self._last_pid.read()
+        self._newest_pid = last_pid
         known = self._processes
         count = len(known)
         followed = self._followed
@@ -1009,7 +1010,7 @@ class ThreadReader:
         if len(process.threads) > _MAX_PARENTS or not blocked.may_ask_for_children:
             return False
         if self._has_newer is None:
-            newest = self._last_pid.read()
+            newest = self._last_pid.last_pid()
             self._has_newer = newest is None or newest != self._newest_pid
         return self._has_newer
 

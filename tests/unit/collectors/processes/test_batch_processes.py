@@ -160,7 +160,7 @@ class FakeThreads:
         self._read_ns = 0
         self._processes: Sequence[ProcessReading] = ()
 
-    def follow(self, processes: Sequence[ProcessReading]) -> None:
+    def follow(self, processes: Sequence[ProcessReading], last_pid: int | None) -> None:
         self._processes = processes
 
     def skip_if_all_asleep(

@@ -16,11 +16,14 @@ from profiler.readers.cgroup.container_group import (
 )
 from profiler.readers.cgroup.hierarchy import (
     VERSION_2,
+    MachineOomKills,
     group_folders,
+    machine_oom_kills,
     parse_memory,
     read_own_cgroups,
 )
 from profiler.readers.container_sample import ResourceLimits
+from profiler.readers.linux import proc
 from profiler.readers.linux.proc import parse_mountinfo
 from profiler.readers.memory_usage import MemoryReading
 from tests.cgroup_files import CPU_STAT, V1_FILES, V2_MEMORY_FILES, write_files
@@ -398,3 +401,14 @@ def test_the_containers_own_group_is_the_one_with_its_id() -> None:
     top = "/sys/fs/cgroup"
     folders = {"/docker/abcd": (top,), "/../other": (top,), "/docker/abc/x": (f"{top}/x", top)}
     assert {group: group_folders("/", mount, group) for group in folders} == folders
+
+
+def test_the_machines_kills_are_counted_on_whatever_page_their_line_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {"/proc/vmstat": b"nr_free_pages 7\noom_kill 3\n"}
+    monkeypatch.setattr(proc, "read_or_none", files.get)
+    assert machine_oom_kills() == 3
+    for first_page, count in ((b"nr_free_pages 7\noom_kill 4\n", 4), (b"nr_free_pages 7\n", 3)):
+        monkeypatch.setattr(proc.KeptFile, "read", lambda _, page=first_page: page)
+        assert MachineOomKills().count() == count

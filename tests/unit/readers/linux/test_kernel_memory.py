@@ -221,11 +221,11 @@ def test_the_queues_of_tcp_and_udp(lines: bytes, pages: int) -> None:
 def test_the_queues_are_read_from_a_file_that_stays_open(tmp_path: Path) -> None:
     file = tmp_path / "sockstat"
     file.write_bytes(b"sockets: used 21\nTCP: inuse 6 mem 3\n")
-    queues = SocketQueues(file)
+    queues = SocketQueues(str(file))
     for pages in (3, 4):
         file.write_bytes(b"sockets: used 21\nTCP: inuse 6 mem %d\n" % pages)
         assert queues.size_bytes() == pages * os.sysconf("SC_PAGE_SIZE")
-    assert SocketQueues(tmp_path / "absent").size_bytes() is None
+    assert SocketQueues(str(tmp_path / "absent")).size_bytes() is None
 
 
 def test_the_pool_of_huge_pages_is_no_kernel_memory() -> None:

@@ -37,10 +37,10 @@ def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
 def test_the_last_id_is_read_from_a_file_that_stays_open(tmp_path: Path) -> None:
     file = proc.LastPidFile(str(tmp_path))
     loads = tmp_path / "loadavg"
-    assert file.read() is None
+    assert file.last_pid() is None
     for text, pid in (("0.1 0.2 0.3 1/9 4711\n", 4711), ("0.1 0.2 0.3 1/9 12\n", 12), ("?", None)):
         loads.write_text(text)
-        assert file.read() == proc.read_last_pid(str(tmp_path)) == pid
+        assert file.last_pid() == proc.read_last_pid(str(tmp_path)) == pid
     file.close()
     assert not open_files(loads)
 

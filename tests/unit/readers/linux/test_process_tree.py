@@ -81,7 +81,7 @@ def test_an_id_that_is_used_again_is_looked_at_again() -> None:
         tree._unrelated_children = {process.pid}
         assert [reading.pid for reading in tree.read_all()] == [first.pid]
         tree._unrelated_children = ()
-        tree._others, tree._last_pid = {process.pid}, 1 << 30  # another process had the id before
+        tree._others, tree.last_pid = {process.pid}, 1 << 30  # another process had the id before
         assert {reading.pid for reading in tree.read_all()} == {first.pid, process.pid}
         first.kill()
         process.kill()

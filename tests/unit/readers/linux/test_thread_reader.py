@@ -1034,7 +1034,7 @@ class TestLooksBetweenTheReadings:
     ) -> None:
         loads = running.folder / "loadavg"
         loads.write_text("0.25 2.41 4.02 2/96 11\n")
-        running.reader.follow([process(), process(9)])
+        running.reader.follow([process(), process(9)], 11)
         (running.folder / "7" / "task" / "7" / "children").write_text("12 ")
         running.thread(12, run=0.01, call=READING)
         (running.folder / "12" / "stat").write_text(f"12 (gzip) S 7 {'1 ' * 15}1 0 5 {'1 ' * 30}")
