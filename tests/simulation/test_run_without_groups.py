@@ -121,7 +121,7 @@ def test_a_short_run_has_its_average(tmp_path: Path) -> None:
 _MIB = 2**20
 _TABLE_MIB = 150
 # Waits until it has been moved into its group, in which the kernel counts what it then reads.
-_MOVED = ("sh", "-c", 'echo $$ > "$0.pid"; read -r _ < "$0.moved"; exec "$@"')
+_MOVED = ("sh", "-c", 'echo $$; read -r _; exec "$@"', "sh")
 # Four processes that hold for some seconds what they have read or written.
 _FOUR = """
 import mmap, multiprocessing, os, sys, time
@@ -166,23 +166,24 @@ def _used_bytes(memory: Path) -> int:
 
 def _profiled_memory(program: str, folder: Path) -> tuple[Record, float]:
     """The record, and the most memory that the kernel counted without the files, in MiB."""
-    base, output, table = folder / "program", folder / "report.json", folder / "table"
+    output, table = folder / "report.json", folder / "table"
     table.write_bytes(bytes(_TABLE_MIB * _MIB if program == _MAPS else 0))
     with table.open("rb") as file:  # pages in memory would be counted for this process
         subprocess.run(["sync", str(table)], check=True)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    for name in ("pid", "moved"):
-        subprocess.run(["mkfifo", f"{base}.{name}"], check=True)
     most_bytes = 0
     with control_group(Limits(), Task(2).docker_id("batch"), folder) as folders:
         memory = next(one for one in folders if one.parent.name == "memory")
-        command = (*_MOVED, str(base), sys.executable, "-c", program, str(table))
-        process = subprocess.Popen([*_run_to(output), *command])
-        (memory / "cgroup.procs").write_text(Path(f"{base}.pid").read_text())
-        Path(f"{base}.moved").write_text("\n")
-        while process.poll() is None:
-            most_bytes = max(most_bytes, _used_bytes(memory))
-            time.sleep(0.02)
+        command = (*_run_to(output), *_MOVED, sys.executable, "-c", program, str(table))
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0) as process:
+            pid = present(process.stdout).readline()
+            assert pid, "the profiler has ended"
+            (memory / "cgroup.procs").write_bytes(pid)
+            present(process.stdin).write(b"\n")
+            while process.poll() is None:
+                most_bytes = max(most_bytes, _used_bytes(memory))
+                time.sleep(0.02)
     assert process.returncode == 0
     return decode(output.read_bytes()).record, most_bytes / _MIB
 
