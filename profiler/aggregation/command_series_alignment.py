@@ -5,6 +5,7 @@ The run is read more often than its commands. So a step's CPU time is divided as
 processes between their two readings. Of a step's memory, each command has what it held at both
 readings; what the run held beyond that belongs to the commands that grew or shrank between them.
 Where they held more than the run, which was at other moments, each has its share of the run's.
+In a step in which the run was not read, a command's memory is known if it was the same at both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -108,12 +109,13 @@ def _memory_column(
         if index < row.first_step or not is_read:
             column.append(None)
             continue
-        run_mb = None
-        if run.series.memory_used_mb is not None:
-            run_mb = run.series.memory_used_mb[index]
         size_bytes: float = row.least_bytes[index]
+        run_column = run.series.memory_used_mb
+        run_mb = None if run_column is None else run_column[index]
         if run_mb is None:
-            column.append(size_bytes / MIB)
+            # Between two readings, in a step in which nothing was read, it may have been either.
+            is_known = run_column is None or row.most_bytes[index] == row.least_bytes[index]
+            column.append(size_bytes / MIB if is_known else None)
             continue
         present = [other for other in rows if index >= other.first_step and other.has_memory]
         together_bytes = sum(other.least_bytes[index] for other in present)

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.aggregation.command_series_alignment import (
     CommandStepValues,
@@ -72,6 +73,18 @@ def test_a_command_that_was_read_larger_than_the_run_has_the_runs_memory() -> No
 def test_commands_that_were_read_larger_than_the_run_share_the_runs_memory() -> None:
     rows = memory_of(one_second(memory=100), large=cells(least=90), small=cells(least=30))
     assert rows == {"large": 75, "small": 25}
+
+
+def test_in_a_step_without_a_reading_no_command_has_the_smaller_one_of_two() -> None:
+    """It grew from 268 to 398 MB, or ended, meanwhile: neither of these, nor 0, was its memory."""
+    run = replace(one_second(), series=replace(one_second().series, memory_used_mb=(None,)))
+    rows = {
+        "steady": cells(least=90),
+        "growing": cells(least=268, most=398),
+        "ended": cells(most=454),
+    }
+    found = {row.command: row.memory_used_mb for row in process_series(run, rows)}
+    assert found == {"steady": (90,), "growing": None, "ended": None}
 
 
 def test_the_others_have_what_the_rows_leave_at_least_the_largest_of_them() -> None:

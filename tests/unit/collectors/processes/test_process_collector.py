@@ -672,8 +672,8 @@ def test_commands_have_values_on_the_series_steps_across_a_restart() -> None:
     assert len(vcpu_used) == len(series.vcpu_used or ()) == 60
     assert vcpu_used[:20] == (0.5,) * 20
     assert vcpu_used[25:] == (0.5,) * 15 + (None,) * 20
-    # The first reading after the restart counts for the time since the last one.
-    assert shown.memory_used_mb == (100,) * 20 + (50,) * 20 + (None,) * 20
+    # Between the last reading and the first one after the restart, it had neither of the two.
+    assert shown.memory_used_mb == (100,) * 20 + (None,) * 4 + (50,) * 16 + (None,) * 20
 
 
 def test_a_run_too_short_for_the_task_stats_has_its_processes_series() -> None:
