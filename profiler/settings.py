@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
-from profiler.core.text import similar_name, split_names
+from profiler.core.text import split_names
 from profiler.record.batch_job import NO_JOB, BatchJob, job_of_variables
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ DEFAULT_EMF_METRICS = (
 )
 _PREFIX = "TASK_PROFILER_"
 SCOPE_VARIABLE = f"{_PREFIX}SCOPE"
-# A variable that is less like a setting is not taken for one.
-_MISSPELLED_RATIO = 0.8
 # Variables of the commands, of which no monitor knows.
 _OTHER_VARIABLES = ("FROM", "HISTORY")
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
@@ -379,7 +377,9 @@ def _meant_setting(name: str) -> str | None:
     longer = [one for one in known if one.startswith(f"{name.upper()}_")]
     if len(longer) == 1:
         return longer[0]
-    return similar_name(name, known, least_ratio=_MISSPELLED_RATIO)
+    from profiler.core.similar_names import correct_name  # only for an unknown variable
+
+    return correct_name(name, known)
 
 
 def read_settings(environment: Mapping[str, str]) -> MonitorSettings:

@@ -1,9 +1,10 @@
 """What to say of the options and arguments of a command line that are wrong or missing."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import click
+
+from profiler.core.text import similar_name
 
 # What other programs or commands call an option. Labels are given to a run by `run`, tags to a
 # task by ECS.
@@ -99,7 +100,7 @@ def _has_near_option(error: click.NoSuchOption) -> bool:
     ``--quiet`` is no ``--budget``.
     """
     bare = [option.lstrip("-") for option in error.possibilities or ()]
-    return bool(get_close_matches(error.option_name.lstrip("-"), bare))
+    return similar_name(error.option_name.lstrip("-"), bare) is not None
 
 
 def _takes_families(command: click.Command) -> bool:

@@ -180,15 +180,11 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def similar_name(name: str, known: Iterable[str], least_ratio: float = 0.6) -> str | None:
-    """The known name that is most similar to a name, in letters of any case; None if none is
-    similar, by the ratio of ``difflib``.
-    """
-    from difflib import get_close_matches  # only after an error
+def similar_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is probably meant by a name; None if none is near."""
+    from profiler.core.similar_names import near_name  # only after an error
 
-    names = {one.lower(): one for one in known}
-    similar = get_close_matches(name.lower(), list(names), n=1, cutoff=least_ratio)
-    return names[similar[0]] if similar else None
+    return near_name(name, known)
 
 
 def did_you_mean(names: Iterable[str], known: Iterable[str]) -> str:

@@ -162,13 +162,20 @@ def test_a_family_of_past_runs_that_does_not_run_gets_no_suggestion(aws: FakeAws
     assert done.stdout.endswith(": nothing runs that matches 'nightly-load'\n")
 
 
-@pytest.mark.parametrize("place", [("--from", "logs:/ecs/none"), ("--cluster", "none")])
-def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        (("--from", "logs:/ecs/none"), "check the name, --region and --profile.\n"),
+        (("--from", "logs:/ecs/job"), "--profile. Did you mean /ecs/jobs?\n"),
+        (("--cluster", "none"), "none"),
+    ],
+)
+def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str], told: str) -> None:
     done = run_here(aws.environment(), "watch", *place)
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "none" in done.stderr
+    assert told in done.stderr
 
 
 @pytest.mark.parametrize(("status", "warnings"), [(200, 0), (401, 1)])

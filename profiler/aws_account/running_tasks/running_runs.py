@@ -27,7 +27,7 @@ from profiler.record.record_model import (
     decode,
     known_status,
 )
-from profiler.runs.past_runs.log_group_runs import ReadPages
+from profiler.runs.past_runs.log_group_runs import MissingLogGroupError, ReadPages
 from profiler.runs.past_runs.lost_runs import (
     LATE_PERIODS,
     MAX_SILENCE_NS,
@@ -303,6 +303,7 @@ class MonitorLogFollower(Struct):
     clock: Clock
     trust: AccountTrust = AccountTrust()
     _read_until_ms: dict[str, int] = {}
+    _missing: dict[str, str] = {}
 
     def read_new_lines(self, groups: Iterable[str], add: AddLine) -> tuple[str, ...]:
         """Read the new lines of the groups.
@@ -324,13 +325,23 @@ class MonitorLogFollower(Struct):
                         newest_ms = max(newest_ms, event["timestamp"])
                         self._add_event(group, event, add)
             except TaskProfilerError as error:
-                problems.append(str(error))
+                problems.append(self._problem_of(group, error))
                 continue
             # This clock may also be ahead of AWS's.
             self._read_until_ms[group] = min(
                 now_ms, max(newest_ms, self._read_until_ms.get(group, 0)) or now_ms
             )
         return tuple(problems)
+
+    def _problem_of(self, group: str, error: TaskProfilerError) -> str:
+        """The sentence about a group that cannot be read. That of a missing one, which may name a
+        similar group, is made once, because it lists the groups.
+        """
+        if not isinstance(error, MissingLogGroupError):
+            return str(error)
+        if group not in self._missing:
+            self._missing[group] = str(error.told())
+        return self._missing[group]
 
     def _add_event(self, group: str, event: Mapping[str, Any], add: AddLine) -> None:
         """Add a line; once more if its stream may be an instance monitor's, of which nobody knew

@@ -7,7 +7,6 @@ minutes, are refused.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
@@ -19,6 +18,7 @@ from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.core.commands_to_copy import aws_command_line, command_line
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import CHANNEL_PARAMETERS, has_channel
+from profiler.core.text import similar_name, words_if_known
 
 # The parameters that `setup stack` sets itself.
 _CODE = {"CodeBucket": "use --bucket", "CodeKey": "the command sets it"}
@@ -86,11 +86,8 @@ def parse_parameters(texts: Iterable[str], names: Sequence[str]) -> dict[str, st
         if name in _CODE:
             raise UsageError(f"--parameter {name} cannot be given: {_CODE[name]}.")
         if name not in names:
-            similar = get_close_matches(name, names, n=1)
-            if similar:
-                hint = f"did you mean {similar[0]}?"
-            else:
-                hint = "docs/commands.md lists the parameters."
+            hint = words_if_known("did you mean {}?", similar_name(name, names))
+            hint = hint or "docs/commands.md lists the parameters."
             raise UsageError(f"The template has no parameter {name!r}: {hint}")
         parsed[name] = value
     return parsed

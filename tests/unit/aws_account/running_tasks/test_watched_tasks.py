@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.running_tasks.running_runs import LINE_FILTER_PATTERN, RunningRuns
+from profiler.aws_account.running_tasks.running_runs import (
+    LINE_FILTER_PATTERN,
+    MonitorLogFollower,
+    RunningRuns,
+)
 from profiler.aws_account.running_tasks.watched_tasks import RunningTaskLister, WatchedTasks
 from profiler.core.completeness import Completeness, Gap
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine, encode_notice_line
 from profiler.record.record_model import NO_INTERVAL, AverageAndMaximum, Distribution, Interval
+from profiler.runs.past_runs.log_group_runs import MissingLogGroupError
 from profiler.runs.past_runs.past_run import PastRun
 from profiler.runs.past_runs.run_source import RunFilter
 from tests.fakes import START_NS, FakeClock
@@ -50,6 +56,23 @@ def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on() -> Non
     clock.advance(7)
     assert [one.elapsed_ms for one in watched.runs_now()] == [607_000]
     assert len(logs.requests) == 2
+
+
+def test_a_missing_group_is_a_sentence_that_is_made_once() -> None:
+    made: list[str] = []
+
+    def told() -> TaskProfilerError:
+        made.append(GROUP)
+        return TaskProfilerError("There is no log group. Did you mean /ecs/jobs?")
+
+    def read_pages(**parameters: Any) -> Any:
+        raise MissingLogGroupError(f"{parameters['logGroupName']} cannot be read", told)
+
+    follower = MonitorLogFollower(read_pages, FakeClock())
+    for _ in range(2):
+        (problem,) = follower.read_new_lines((GROUP,), RunningRuns().add_line)
+        assert problem == "There is no log group. Did you mean /ecs/jobs?"
+    assert made == [GROUP]
 
 
 def test_the_families_that_may_be_meant_are_read_once_and_only_if_a_name_found_nothing() -> None:
