@@ -11,6 +11,17 @@ _MEMORY_PEAK: Final = "usage.memory.percent.max"
 _SAVING: Final = "recommendation.saving_usd_per_month"
 
 
+_WHOLE_ROW: Final[Json] = {
+    "x": {"value": 0},
+    "width": signal("width"),
+    "y": vega.scaled_value("row", "key"),
+    "height": {"scale": "row", "band": 1},
+}
+# Where the columns would be on each other, as on a phone, the tooltip has them.
+_NARROW_SAVINGS: Final[Json] = {"name": "narrow", "update": "width < 640"}
+_NARROW_RESIZES: Final[Json] = {"name": "narrow", "update": "width < 380"}
+
+
 def _newest_report_search(fields: list[str], condition: Json) -> Json:
     """The newest report that fulfils the condition."""
     newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}], "_source": fields}
@@ -30,17 +41,20 @@ _SIZE_FIELDS: Final = [
 _IS_SAME_SIZE: Final = (
     "datum.advised.vcpu == datum.latest.vcpu && datum.advised.memory_mb == datum.latest.memory_mb"
 )
+# An advice without a size of memory keeps what there is.
+_HOLDS_ALL_RUNS: Final = "!(datum.run.recommendation.memory_mb < datum.need.value)"
 
 
 def _saving_rows() -> Json:
     """The families with a saving, each with its newest advice, unless that is about another size
-    than the family's newest run had.
+    than the family's newest run had, or another run needed more memory.
     """
     found = {
         "saving": {"max": {"field": _SAVING}},
         "advice": _newest_report_search(_SIZE_FIELDS, {"range": {_SAVING: {"gt": 0}}}),
         "sized": _newest_report_search(_SIZE_FIELDS, {"exists": {"field": "task.size.vcpu"}}),
         "peak": {"max": {"field": _MEMORY_PEAK}},
+        "need": {"max": {"field": "usage.memory.used_mb.max"}},
         "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
         "cost": {"sum": {"field": "cost.usd"}},
     }
@@ -65,6 +79,7 @@ def _saving_rows() -> Json:
                 }
             ),
             vega.filter_transform(_IS_SAME_SIZE),
+            vega.filter_transform(_HOLDS_ALL_RUNS),
             vega.sort_transform("usd", "descending"),
         ],
     )
@@ -81,6 +96,7 @@ def _saving_marks() -> list[Json]:
         "CPU mean": vega.known_text("datum.vcpu", vega.percent_text("datum.vcpu")),
         "Cost in the time range": vega.usd_text("datum.paid"),
     }
+    beside_bar = [{"test": "narrow", "value": 4}, vega.scaled_value("usd", "usd", offset=6)]
     marks = [
         vega.empty_message("families", "No run in this time range could have been cheaper"),
         vega.mark(
@@ -91,12 +107,13 @@ def _saving_marks() -> list[Json]:
                 "x": {"value": 0},
                 "x2": vega.scaled_value("usd", "usd"),
                 "fill": {"value": colours.SUCCESS},
+                "fillOpacity": signal("narrow ? 0.4 : 1"),
             },
         ),
         vega.label(
             "families",
             f"{vega.usd_a_month_text('datum.usd')} + '  →  ' + datum.size",
-            {**middle, "x": vega.scaled_value("usd", "usd", offset=6)},
+            {**middle, "x": beside_bar},
         ),
     ]
     for name, start in (("memory", "second"), ("vcpu", "third")):
@@ -104,25 +121,19 @@ def _saving_marks() -> list[Json]:
     marks.append(
         vega.label(
             "families",
-            vega.usd_text("datum.paid"),
+            f"narrow ? '' : {vega.usd_text('datum.paid')}",
             {**middle, "x": signal("width - 4"), "align": {"value": "right"}},
         )
     )
-    for text, place, align in (
-        ("Saving a month → recommended size", "0", "left"),
-        ("Memory peak %", "second", "left"),
-        ("CPU mean %", "third", "left"),
-        ("Cost", "width - 4", "right"),
+    for text, place, align, is_wide in (
+        ("Saving a month → recommended size", "0", "left", False),
+        ("Memory peak %", "second", "left", True),
+        ("CPU mean %", "third", "left", True),
+        ("Cost", "width - 4", "right", True),
     ):
         heading = {"x": signal(place), "y": {"value": -10}, "align": {"value": align}}
-        marks.append(_heading(text, heading))
-    whole_row = {
-        "x": {"value": 0},
-        "width": signal("width"),
-        "y": vega.scaled_value("row", "key"),
-        "height": {"scale": "row", "band": 1},
-    }
-    marks.append(vega.tooltip_area("families", tooltip, whole_row))
+        marks.append(_heading(text, heading, is_wide=is_wide))
+    marks.append(vega.tooltip_area("families", tooltip, _WHOLE_ROW))
     return marks
 
 
@@ -132,6 +143,7 @@ def _savings_drawing() -> Json:
         _saving_marks(),
         signals=[
             vega.name_width(),
+            _NARROW_SAVINGS,
             {"name": "second", "update": "width * 0.56"},
             {"name": "third", "update": "width * 0.73"},
             {"name": "column", "update": "width * 0.13"},
@@ -142,7 +154,7 @@ def _savings_drawing() -> Json:
                 "type": "linear",
                 "zero": True,
                 "domain": {"data": "families", "field": "usd"},
-                "range": [0, signal("max(20, second - 200)")],
+                "range": [0, signal("narrow ? width : second - 200")],
             },
             {
                 "name": "percent",
@@ -157,9 +169,10 @@ def _savings_drawing() -> Json:
     )
 
 
-def _heading(text: str, place: Json) -> Json:
-    """The title of a column, if there are rows."""
-    shown = f"length(data('families')) ? '{text}' : ''"
+def _heading(text: str, place: Json, *, is_wide: bool) -> Json:
+    """The title of a column, if there are rows; ``is_wide``: and room for such a column."""
+    condition = "!narrow && " if is_wide else ""
+    shown = f"{condition}length(data('families')) ? '{text}' : ''"
     return vega.label(None, shown, place, style=vega.STRONG_LABEL)
 
 
@@ -169,21 +182,22 @@ def _percent_column(name: str, start: str, row: Json, middle: Json) -> list[Json
     whole = {
         **row,
         "x": signal(start),
-        "width": signal("column"),
+        "width": signal("narrow ? 0 : column"),
         "fill": {"value": colours.SIZE},
         "fillOpacity": {"value": 0.2},
     }
     used = {
         **row,
         "x": signal(start),
-        "width": signal(f"isValid({value}) ? scale('percent', {value}) : 0"),
+        "width": signal(f"!narrow && isValid({value}) ? scale('percent', {value}) : 0"),
         "fill": signal(f"{value} >= 90 ? '{colours.FAILURE}' : '{colours.USED}'"),
     }
     place = {**middle, "x": signal(f"{start} + column + 4")}
+    number = vega.known_text(value, vega.percent_number(value), "'-'")
     return [
         vega.mark("rect", "families", whole),
         vega.mark("rect", "families", used),
-        vega.label("families", vega.known_text(value, vega.percent_number(value), "'-'"), place),
+        vega.label("families", f"narrow ? '' : {number}", place),
     ]
 
 
@@ -192,7 +206,8 @@ SAVINGS: Final = Drawing(
     title="Saving a month by each family's newest run, and use of its size",
     description=(
         "The saving of the newest run that could have been cheaper, if the family's newest run has "
-        "its size, times the family's runs a month (of the run alone, if fewer than 5 are known). "
+        "its size, and no run needed more memory than is recommended, times the family's runs a "
+        "month (of the run alone, if fewer than 5 are known). "
         "The highest memory peak, the mean CPU usage and the list price are of all runs in the "
         f"time range. The 25 families with the largest savings. {MIXED_MEMORY}"
     ),
@@ -254,21 +269,24 @@ def _resizes_drawing() -> Json:
         "saved": vega.known_text("datum.saved", vega.usd_text("datum.saved")),
     }
     columns = {
-        "change": ("Size", "8", "left"),
-        "run": ("Cost of a run", "width * 0.5", "left"),
-        "runs": ("Runs since", "width * 0.83", "right"),
-        "saved": ("Saved", "width - 4", "right"),
+        "change": ("Size", "8", "left", True),
+        "run": ("Cost of a run", "width * 0.5", "left", True),
+        "runs": ("Runs since", "width * 0.83", "right", True),
+        "saved": ("Saved", "width - 4", "right", False),
     }
     marks = [vega.empty_message("families", "No run of a resized definition in this time range")]
-    for name, (title, place, align) in columns.items():
+    for name, (title, place, align, is_wide) in columns.items():
         encoding = {"x": signal(place), "align": {"value": align}}
         heading = {**encoding, "y": {"value": -10}}
-        marks.append(_heading(title, heading))
-        marks.append(vega.label("families", texts[name], {**encoding, **middle}))
+        marks.append(_heading(title, heading, is_wide=is_wide))
+        text = f"narrow ? '' : {texts[name]}" if is_wide else texts[name]
+        marks.append(vega.label("families", text, {**encoding, **middle}))
+    tooltip = {title: texts[name] for name, (title, *_) in columns.items()}
+    marks.append(vega.tooltip_area("families", {"Family": "datum.key", **tooltip}, _WHOLE_ROW))
     return vega.frame(
         [_resized_families()],
         marks,
-        signals=[vega.name_width()],
+        signals=[vega.name_width(), _NARROW_RESIZES],
         scales=[vega.row_scale("families")],
         axes=[vega.row_axis()],
     )

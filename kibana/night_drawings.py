@@ -159,17 +159,6 @@ _NIGHT_SCALES: Final[list[Json]] = [
         "range": [colour for _, _, colour in colours.PERCENT_BANDS],
     },
 ]
-_NIGHT_LEGENDS: Final[list[Json]] = [
-    {
-        "fill": "peak",
-        "orient": "bottom",
-        "direction": "horizontal",
-        "gradientLength": signal("min(240, width)"),  # as wide as the cells on a phone
-        "gradientThickness": 8,
-        "titleOrient": "top",  # beside it, the end of the scale would be cut on a phone
-        "title": "Memory peak %",
-    }
-]
 _NIGHT_AXES: Final[list[Json]] = [
     {
         "orient": "top",
@@ -194,7 +183,7 @@ def _nights_drawing() -> Json:
         ],
         signals=[vega.name_width(_NAME_PX)],
         scales=_NIGHT_SCALES,
-        legends=_NIGHT_LEGENDS,
+        legends=[vega.band_legend("peak", "Memory peak %")],
         axes=_NIGHT_AXES,
     )
 

@@ -18,13 +18,11 @@ from kibana.dashboard_model import (
     PanelStack,
     TermsBuckets,
 )
+from kibana.money_tiles import SAVING_TILE, cost_tile
 from kibana.night_drawings import DURATIONS, NIGHTS
 from kibana.run_panels import NEWEST_RUNS
+from kibana.usage_drawings import USAGES
 
-_MEAN_OF_MEANS = (
-    "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell "
-    "hides short tasks."
-)
 _NOTICES_HEIGHT = 11
 
 _TILES: Final = PanelStack(
@@ -49,49 +47,10 @@ _TILES: Final = PanelStack(
             condition=parts.OUT_OF_MEMORY,
             bands=colours.NO_FAILURE_BANDS,
         ),
-        replace(parts.COST_TOTAL, height=5),
+        cost_tile("cost-total", height=5),
     )
 )
 
-
-def _heatmap(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
-    description = f"{description} The 25 families with the most runs."
-    is_cpu = metric.field.startswith("usage.cpu.")
-    bands = colours.CPU_USE_BANDS if is_cpu else colours.PERCENT_BANDS
-    return parts.heatmap(key, title, description, metric, bands=bands, width=24, height=20)
-
-
-_HEATMAPS: Final = (
-    _heatmap(
-        "task-usage-cpu",
-        "Task Resource Usage Average: CPU %",
-        f"Mean CPU usage in percent of the task's vCPUs. {_MEAN_OF_MEANS}",
-        parts.average("usage.cpu.percent.avg", "CPU %"),
-    ),
-    _heatmap(
-        "task-peak-cpu",
-        "Task Resource Usage Peak: CPU %",
-        "The highest 95th percentile of the tasks that ended in a cell, in percent of the task's "
-        "vCPUs: most tasks use all of them for a second.",
-        parts.highest("usage.cpu.percent.p95", "CPU peak %"),
-    ),
-    _heatmap(
-        "task-usage-memory",
-        "Task Resource Usage Average: memory %",
-        (
-            "Mean memory usage in percent of the container's own limit, else of the task's "
-            f"memory. {_MEAN_OF_MEANS} {model.MIXED_MEMORY}"
-        ),
-        parts.average("usage.memory.percent.avg", "Memory %"),
-    ),
-    _heatmap(
-        "task-peak-memory",
-        "Task Resource Usage Peak: memory %",
-        "The highest memory peak of the tasks that ended in a cell, in percent of the "
-        f"container's own limit, else of the task's memory. {model.MIXED_MEMORY}",
-        parts.highest("usage.memory.percent.max", "Memory peak %"),
-    ),
-)
 
 _NOTICES: Final = PanelMetric(operation="count", field=model.TIME_FIELD, label="Notifications")
 
@@ -197,7 +156,7 @@ OVERVIEW: Final = Dashboard(
             cases=parts.OUTCOMES,
         ),
         DURATIONS,
-        *_HEATMAPS,
+        *USAGES,
         parts.table(
             "failures",
             "Failures and reasons",
@@ -282,8 +241,8 @@ RIGHT_SIZING: Final = Dashboard(
         SAVINGS,
         PanelStack(
             panels=(
-                replace(parts.COST_TOTAL, key="sizing-cost", height=7),
-                replace(parts.WASTE_TOTAL, height=8),
+                cost_tile("sizing-cost", height=7),
+                SAVING_TILE,
                 parts.number(
                     "sizing-too-small",
                     "Tasks that are too small",

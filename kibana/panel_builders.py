@@ -12,7 +12,6 @@ from kibana.dashboard_model import ColouredCase, Control, Kind, Panel, PanelMetr
 
 TASKS: Final = PanelMetric(operation="count_distinct", field="task.id", label="Tasks")
 COST_KNOWN: Final = "cost.usd: *"  # the sum of unknown amounts would be $0.00
-COST: Final = PanelMetric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
 FAMILIES: Final = TermsBuckets(
@@ -127,22 +126,6 @@ table = partial(panel, "table")
 line = partial(panel, "line")
 
 
-COST_TOTAL: Final = number(
-    "cost-total",
-    "Cost (USD)",
-    "Fargate list price of the tasks that have one.",
-    COST,
-    width=10,
-    condition=COST_KNOWN,
-)
-WASTE_TOTAL: Final = number(
-    "waste-total",
-    "Possible saving of these runs (USD)",
-    "What the recommended sizes would have saved of the runs in the time range.",
-    WASTE,
-    width=10,
-    condition="cost.waste_usd: *",
-)
 LATEST_TASK: Final = latest("task.id", "Latest task")
 TIME_PARTS: Final = tuple(
     average(f"usage.time.{part}.percent", label, colour)

@@ -5,7 +5,7 @@ here: each product fills in the one of its theme.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from kibana.dashboard_model import TIME_FIELD, Json
 from profiler.record.units import APPROXIMATELY
@@ -29,6 +29,9 @@ _CONFIG: Final[Json] = {
     "kibana": {"renderer": "canvas", "hideWarnings": True, "tooltips": {"padding": 8}},
     "axis": {"gridOpacity": GRID_OPACITY},
 }
+
+Encoding: TypeAlias = Mapping[str, Json | list[Json]]
+"""The values of a mark's properties; of several, the first one whose test is fulfilled."""
 
 # Texts of values, as expressions of Vega, with the digits that units.py of the record has.
 _DURATION: Final = (
@@ -239,14 +242,34 @@ def row_axis(**more: object) -> Json:
     }
 
 
-def mark(kind: str, data: str | None, encoding: Mapping[str, Json], **more: object) -> Json:
+def band_legend(scale: str, title: str) -> Json:
+    """The legend of a scale of colours by bands, below the drawing."""
+    return {
+        "fill": scale,
+        "orient": "bottom",
+        "direction": "horizontal",
+        "gradientLength": signal("min(240, width)"),  # as wide as the cells on a phone
+        "gradientThickness": 8,
+        "titleOrient": "top",  # beside it, the end of the scale would be cut on a phone
+        "title": title,
+    }
+
+
+def mark(
+    kind: str, data: str | None, encoding: Mapping[str, Json | list[Json]], **more: object
+) -> Json:
     """A mark for each row of the data; None: a single one."""
     source = {} if data is None else {"from": {"data": data}}
     return {"type": kind, **source, **more, "encode": {"update": dict(encoding)}}
 
 
 def label(
-    data: str | None, text: str, encoding: Mapping[str, Json], *, style: str = LABEL, size: int = 11
+    data: str | None,
+    text: str,
+    encoding: Mapping[str, Json | list[Json]],
+    *,
+    style: str = LABEL,
+    size: int = 11,
 ) -> Json:
     """A text in the colour of the theme, which does not catch the pointer."""
     encoded = {

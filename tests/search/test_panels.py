@@ -30,6 +30,7 @@ from kibana.dashboard_model import (
     terms_id,
     time_id,
 )
+from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents, job_document
 from profiler.forwarder.notice_documents import schedule_notice_document
@@ -376,21 +377,8 @@ def test_every_panel_has_buckets_and_a_number_in_each_column(
             assert any(row[column] is not None for row in found.values()), (panel.key, metric.label)
 
 
-# Worked out by hand. Batches of 2 vCPU and 1024 MiB, read once a second until half a second before their end; a heatmap
-# has the mean of those that ended in the hour. Between 10 and 11 o'clock, of nightly:
-# - `a`, 10:02:30.5. CPU: 24 s in the first 60 s (0.4 vCPU), 72 s in 90 s more (0.8 vCPU), so 96 s / 150 s / 2 = 32 %.
-#   Memory: (60 s x 256 + 90 s x 512) / 150 s = 409.6, 40 %. Its second container had ended before it could be read.
-# - `b`, 10:30:00.5. 600 s in 600 s, 50 %; 512 MiB, 50 %.
-# - `killed`, 10:45:20.5. 32 s in 20 s, 80 %; (10 s x 512 + 10 s x 1000) / 20 s = 756, 73.828 %.
-# `c` ended at 11:10 and is the next cell alone: 1620 s in 900 s, 90 %. Of hourly, failed 20 %, stopped 30 %.
+# Worked out by hand.
 ROWS: dict[str, Rows] = {
-    "task-usage-cpu": by_hour(
-        {"hourly": close(10), "nightly": close(54)}, {"hourly": close(25), "nightly": close(90)}
-    ),
-    "task-usage-memory": by_hour(
-        {"hourly": close(6.25), "nightly": close((40 + 50 + 73.828) / 3)},
-        {"hourly": close(18.75), "nightly": close(75)},
-    ),
     "task-count-by-outcome": by_hour(
         {"Success": 3, "Out of memory": 1}, {"Success": 1, "Failure": 1, "Stopped": 1}
     ),
@@ -420,13 +408,14 @@ ROWS: dict[str, Rows] = {
 def test_the_rows_of_panels(shown: Shown) -> None:
     for key, rows in ROWS.items():
         assert shown(key) == rows, key
-    assert next(iter(shown("task-usage-memory")))[0] == "nightly"  # the highest first
 
 
-def test_totals(shown: Shown) -> None:
+def test_totals(filled: SearchServer) -> None:
     billed = 171 + 621 + 60 + 921 + 621 + 721 + 323
-    assert shown("cost-total") == shown("sizing-cost") == {(): (close(usd(billed)),)}
-    assert shown("waste-total") == {(): (close(usd(621) / 2 + usd(621) * 0.451),)}
+    for key in ("cost-total", "sizing-cost"):
+        assert drawn(filled, key)["texts"] == [units.format_usd(usd(billed))]
+    saved = usd(621) / 2 + usd(621) * 0.451
+    assert drawn(filled, "waste-total")["texts"] == [units.format_usd(saved)]
 
 
 def test_families(shown: Shown) -> None:
@@ -493,14 +482,49 @@ def test_the_durations_at_smaller_sizes(filled: SearchServer) -> None:
     assert found[2] == 1
 
 
-def test_peaks(shown: Shown) -> None:
+def uses(server: SearchServer, key: str) -> Rows:
+    """The cells of a drawing of use, which have an hour each on a screen of this width."""
+    cells = drawn(server, key)["data"]["cells"]
+    return {
+        (cell["key"], format_ms(int(cell["start"]) * NS_PER_MS)): (cell["use"],) for cell in cells
+    }
+
+
+def test_use_by_family(filled: SearchServer) -> None:
+    """Batches of 2 vCPU and 1024 MiB, read once a second until half a second before their end; a
+    cell has the mean of those that ended in the hour. Between 10 and 11 o'clock, of nightly:
+
+    - `a`, 10:02:30.5. CPU: 24 s in the first 60 s (0.4 vCPU), 72 s in 90 s more (0.8 vCPU), so
+      96 s / 150 s / 2 = 32 %. Memory: (60 s x 256 + 90 s x 512) / 150 s = 409.6, 40 %. Its second
+      container had ended before it could be read.
+    - `b`, 10:30:00.5. 600 s in 600 s, 50 %; 512 MiB, 50 %.
+    - `killed`, 10:45:20.5. 32 s in 20 s, 80 %; (10 s x 512 + 10 s x 1000) / 20 s = 756, 73.828 %.
+
+    `c` ended at 11:10 and is the next cell alone: 1620 s in 900 s, 90 %. Of hourly, failed 20 %,
+    stopped 30 %.
+    """
+    assert uses(filled, "task-usage-cpu") == by_hour(
+        {"hourly": close(10), "nightly": close(54)}, {"hourly": close(25), "nightly": close(90)}
+    )
+    assert uses(filled, "task-usage-memory") == by_hour(
+        {"hourly": close(6.25), "nightly": close((40 + 50 + 73.828) / 3)},
+        {"hourly": close(18.75), "nightly": close(75)},
+    )
+    texts = drawn(filled, "task-usage-memory")["texts"]
+    assert texts.index("nightly") < texts.index("hourly")  # the most runs first
+
+
+def test_peaks(filled: SearchServer) -> None:
     """In percent of the container's limit of 1024 MiB: `killed` 1000 MiB, `d` 64, `failed` 128,
     `stopped` 256.
     """
-    found = shown("task-peak-memory")
+    found = uses(filled, "task-peak-memory")
     assert found[("nightly", TEN)] == (close(100_000 / 1024),)
     assert found[("hourly", TEN)] == (close(6.25),)
     assert found[("hourly", ELEVEN)] == (close(25),)
+    # On a phone, a cell has several hours: the highest of them.
+    cells = drawn(filled, "task-peak-memory", width=200)["data"]["cells"]
+    assert len(cells) <= len(found)
 
 
 def test_failures_and_reasons(shown: Shown) -> None:
@@ -559,13 +583,14 @@ def newest(*documents: Json) -> Json:
     return {"doc_count": len(hits), "newest": {"hits": {"hits": hits}}}
 
 
-def families_with_a_saving(advised: Json, latest: Json) -> list[str]:
+def families_with_a_saving(advised: Json, latest: Json, peak_mb: float = 100) -> list[str]:
     """The families of the drawing, of one whose newest run has another size than the advised."""
     advice = {"saving_usd_per_month": 3.5, "vcpu": 1, "memory_mb": 2048}
     family = {
         "key": "nightly",
         "advice": newest({"recommendation": advice, "task": {"size": advised}}),
         "sized": newest({"task": {"size": latest}}),
+        "need": {"value": peak_mb},
         **{name: {"value": 10} for name in ("peak", "cpu", "cost")},
     }
     answers = {"families": {"aggregations": {"family": {"buckets": [family]}}}}
@@ -578,6 +603,13 @@ def test_advice_about_a_size_that_the_family_no_longer_has_is_not_drawn() -> Non
     assert families_with_a_saving(large, large) == ["nightly"]
     assert families_with_a_saving(large, {"vcpu": 1, "memory_mb": 4096}) == []
     assert families_with_a_saving(large, {"vcpu": 2, "memory_mb": 5120}) == []
+
+
+def test_a_size_that_another_run_would_not_fit_into_is_not_drawn_as_a_saving() -> None:
+    """A family with a red peak was told to take less than that peak."""
+    size = {"vcpu": 2, "memory_mb": 4096}
+    assert families_with_a_saving(size, size, peak_mb=2048) == ["nightly"]
+    assert families_with_a_saving(size, size, peak_mb=2049) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -945,6 +977,56 @@ def test_no_text_of_a_run_is_on_another_one_or_outside(
         assert max(box[3] for box in boxes) <= width + 20
 
 
+def money_rows(rows: int = 25) -> dict[str, Json]:
+    """What the searches of money by family answer, with long names and amounts."""
+    size = {"vcpu": 16, "memory_mb": 73_728}
+    advice = {"saving_usd_per_month": 2602.92, "vcpu": 8, "memory_mb": 49_152}
+    families = [
+        {
+            "key": f"RNASEQ_ALIGN_STAR_BAM_SORT_SAMTOOLS_SORT_{number}",
+            "advice": newest({"recommendation": advice, "task": {"size": size}}),
+            "sized": newest({"task": {"size": size}}),
+            "size": newest({"task": {"size": advice, "resized_from": "definition/16384/73728"}}),
+            "before": {"cost": {"value": 12.34}},
+            "after": {"doc_count": 1234, "cost": {"value": 10.2}},
+            **{name: {"value": 88.8} for name in ("peak", "cpu", "cost", "need")},
+        }
+        for number in range(rows)
+    ]
+    return {"families": {"aggregations": {"family": {"buckets": families}}}}
+
+
+@pytest.mark.parametrize("width", [340, 480, 700, 950, 1380])
+@pytest.mark.parametrize(("key", "rows"), [("savings-by-family", 25), ("saved-by-resizes", 12)])
+def test_no_text_of_money_by_family_is_on_another_one_or_outside(
+    key: str, rows: int, width: int
+) -> None:
+    """On a phone, all columns were on each other."""
+    for version in VERSIONS:
+        view = evaluate(DRAWING[key], money_rows(rows), version, width=width)
+        assert view["warnings"] == []
+        assert len(view["boxes"]) > rows
+        assert overlapping(view["boxes"]) == []
+        assert max(box[3] for box in view["boxes"]) <= width
+
+
+def test_long_names_leave_room_for_the_cells_of_use_on_a_phone() -> None:
+    """The products' heatmaps had no cell there."""
+    hours = [
+        {"key": (START.timestamp() + 3600 * n) * 1000, "use": {"count": 1, "sum": 5, "max": 5}}
+        for n in range(168)
+    ]
+    name = "RNASEQ_ALIGN_STAR_BAM_SORT_SAMTOOLS_BAM_STATS_SAMTOOLS_SAMTOOLS_FLAGSTAT"
+    families = [{"key": name, "hour": {"buckets": hours}}]
+    answers = {"hours": {"aggregations": {"family": {"buckets": families}}}}
+    for version in VERSIONS:
+        view = evaluate(DRAWING["task-usage-memory"], answers, version, width=340)
+        assert view["warnings"] == []
+        assert 7 <= len(view["data"]["cells"]) <= 28
+        assert sum(cell["runs"] for cell in view["data"]["cells"]) == 168
+        assert 40 < view["legend"] < 340 - 100
+
+
 def test_names_of_workflows_that_differ_at_one_place_are_told_apart() -> None:
     """A name that is cut at its end alone was that of its neighbour."""
     names = [
@@ -967,8 +1049,9 @@ def test_names_of_workflows_that_differ_at_one_place_are_told_apart() -> None:
 
 
 def test_a_drawing_without_runs_says_so(filled: SearchServer) -> None:
-    for key in DRAWING:
+    for key in DRAWING.keys() - {"cost-total", "sizing-cost", "waste-total"}:
         assert any("No run" in text for text in drawn(filled, key, "none")["texts"]), key
+    assert drawn(filled, "cost-total", "none")["texts"] == ["-"]
 
 
 def test_curves_without_a_run_have_no_axes(filled: SearchServer) -> None:

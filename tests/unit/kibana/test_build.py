@@ -27,6 +27,7 @@ from kibana.dashboard_model import (
 from kibana.index_definitions import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
+from kibana.usage_drawings import USAGES
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
 from profiler.record.run_outcome import Cause
 from tests.cases import each_case
@@ -305,7 +306,7 @@ def test_every_field_of_a_drawing_is_in_the_template(drawing: Drawing) -> None:
 def mixes_memory(found: object) -> bool:
     """Whether searches put the memory of several runs into one number."""
     return any(
-        name in {"avg", "max"} and value.get("field", "").startswith("usage.memory.")
+        name in {"avg", "max", "stats"} and value.get("field", "").startswith("usage.memory.")
         for name, value in parts_of(found)
         if isinstance(value, dict)
     )
@@ -337,11 +338,11 @@ def test_a_label_has_one_colour_on_all_panels() -> None:
 def test_no_band_is_above_what_a_device_can_use() -> None:
     """Its colour would be in the legend, and in no cell: only a limit of CPUs can be exceeded."""
     highest = {panel.title: panel.bands[-1][0] for panel in PANELS if panel.kind == "heatmap"}
-    devices = {title for title in highest if title.startswith(("GPU %", "Neuron %"))}
-    assert len(devices) == 2
-    assert {highest[title] for title in devices} == {90}
-    assert {title for title, low in highest.items() if low > 100} == {
-        title for title in highest if "CPU" in title
+    assert [*highest.values()] == [90, 90]
+    assert all(title.startswith(("GPU %", "Neuron %")) for title in highest)
+    usages = {drawing.title: drawing.spec["scales"][-1]["domain"][-1] for drawing in USAGES}
+    assert {title for title, low in usages.items() if low > 100} == {
+        title for title in usages if "CPU" in title
     }
 
 
