@@ -126,7 +126,7 @@ def _saving_marks() -> list[Json]:
         )
     )
     for text, place, align, is_wide in (
-        ("Saving a month → recommended size", "0", "left", False),
+        ("Saving a month → size", "0", "left", False),
         ("Memory peak %", "second", "left", True),
         ("CPU mean %", "third", "left", True),
         ("Cost", "width - 4", "right", True),

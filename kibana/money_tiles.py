@@ -31,7 +31,9 @@ def _tile(key: str, title: str, description: str, *, field: str, height: int) ->
         key=key,
         title=title,
         description=description,
-        spec=vega.frame([_total_data(field)], [vega.label("total", text, place)]),
+        spec=vega.frame(
+            [_total_data(field)], [vega.label("total", text, place, style=vega.STRONG_LABEL)]
+        ),
         width=10,
         height=height,
     )

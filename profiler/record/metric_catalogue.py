@@ -25,11 +25,13 @@ from profiler.record.record_model import (
 from profiler.record.record_paths import RunView, Unit, json_path, view_reader
 from profiler.record.task_needs import (
     bound_memory_mb,
+    is_cpu_limited,
     memory_with_files_mb,
     needed_memory_mb,
     needed_vcpu,
     others_memory_mb,
     uncached_peak_mb,
+    vcpu_size,
 )
 
 IndexType = Literal["boolean", "date", "double", "float", "keyword", "long", "object"]
@@ -54,6 +56,7 @@ TIME_PARTS = (
     "other",
 )
 _NO_NAMES: Mapping[str, str] = {}
+_STATISTICS = ("avg", "p50", "p95", "p99", "max")
 _MEAN_AND_MAX = ("avg", "max")
 _Bound: TypeAlias = Literal["min", "max"]
 
@@ -142,7 +145,7 @@ def _statistic_rows(
     path: str,
     document_field: str,
     *,
-    names: tuple[str, ...] = ("avg", "p50", "p95", "p99", "max"),
+    names: tuple[str, ...] = _STATISTICS,
     text: Mapping[str, str] = _NO_NAMES,
     emf: Mapping[str, str] = _NO_NAMES,
 ) -> Iterator[Metric]:
@@ -152,6 +155,25 @@ def _statistic_rows(
     for name in names:
         outputs = {"text_label": text.get(name, ""), "emf_name": emf.get(name, "")}
         yield _metric_row(unit, f"{path}.{name}", f"{document_field}.{name}", **outputs)
+
+
+def _share_of_size_row(path: str, document_field: str) -> Metric:
+    """A row for a share of the run's vCPUs in a document. The record's own share is one of the
+    machine's, of which a job that nothing limits asked for a part.
+    """
+    of_machine = view_reader(path)
+    return Metric(
+        unit="%",
+        get=lambda run: _share_of_size(of_machine(run), run.record),
+        document_field=document_field,
+    )
+
+
+def _share_of_size(percent: float | None, record: Record) -> float | None:
+    if percent is None or is_cpu_limited(record):
+        return percent
+    machine, size = record.metrics.vcpu_size, vcpu_size(record)
+    return percent * machine / size if machine and size else percent
 
 
 def _latest_mean_getter(name: str) -> Callable[[RunView], float | None]:
@@ -282,7 +304,8 @@ METRICS: tuple[Metric, ...] = (
         text_digits=2,
     ),
     # CPU
-    _metric_row("vCPU", "metrics.vcpu_size", "usage.cpu.size", text_label="vCPU Size"),
+    _metric_row("vCPU", "metrics.vcpu_size", text_label="vCPU Size"),
+    Metric(unit="vCPU", get=lambda run: vcpu_size(run.record), document_field="usage.cpu.size"),
     _emf_metric_row("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time"),
     *_statistic_rows(
         "vCPU",
@@ -295,12 +318,11 @@ METRICS: tuple[Metric, ...] = (
         get=_latest_mean_getter("cpu_utilization_percent"),
         emf_name="cpuUtilizationPercent",
     ),
-    *_statistic_rows(
-        "%",
-        "metrics.cpu_utilization_percent",
-        "usage.cpu.percent",
-        text={"avg": "Avg CPU"},
-        emf={"max": "maxCpuUtilizationPercent"},
+    _metric_row("%", "metrics.cpu_utilization_percent.avg", text_label="Avg CPU"),
+    _metric_row("%", "metrics.cpu_utilization_percent.max", emf_name="maxCpuUtilizationPercent"),
+    *(
+        _share_of_size_row(f"metrics.cpu_utilization_percent.{name}", f"usage.cpu.percent.{name}")
+        for name in _STATISTICS
     ),
     _metric_row(
         "%", "metrics.vcpu_saturated_percent", "usage.cpu.saturated_percent", field_type="double"
@@ -376,7 +398,7 @@ METRICS: tuple[Metric, ...] = (
     # The time since the last checkpoint, in checkpoints only
     _metric_row("time", "interval.started_at", "interval.start"),
     _metric_row("time", "interval.finished_at", "interval.end"),
-    _metric_row("%", "interval.cpu_utilization_percent.avg", "interval.cpu_percent"),
+    _share_of_size_row("interval.cpu_utilization_percent.avg", "interval.cpu_percent"),
     _metric_row("MB", "interval.memory_used_mb.max", "interval.memory_mb"),
     _metric_row("%", "interval.gpu_utilization_percent.avg", "interval.gpu_percent"),
     _metric_row("MB", "interval.gpu_memory_used_mb.max", "interval.gpu_memory_mb"),

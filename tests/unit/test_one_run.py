@@ -5,14 +5,20 @@ and what one screen says in words, no other says in others.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
+from profiler.cli.compare_command import comparison_document
+from profiler.cli.terminal.comparison_tables import number_text
 from profiler.cli.terminal.end_page import EndView, end_page_lines
 from profiler.cli.terminal.stacks_page import stacks_lines
+from profiler.forwarder.document_updates import Document
+from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.value_formats import recommended_size_words
+from profiler.forwarder.run_documents import report_document
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, long_cpu_wait
 from profiler.record.fact_list import (
     COST,
@@ -26,7 +32,7 @@ from profiler.record.fact_list import (
 )
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import mapped_files_text
-from profiler.record.measured import UNKNOWN
+from profiler.record.measured import UNKNOWN, measured_from
 from profiler.record.mention_limits import is_cpu_partial, whole_cpu_seconds
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
@@ -44,6 +50,8 @@ from profiler.record.units import (
     format_vcpu,
     saving_words,
 )
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, compare_metrics
+from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.run_moments import find_moments
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import advise_on_size
@@ -232,6 +240,46 @@ def test_programs_read_the_numbers_that_people_do(report: Report) -> None:
     """A line of ``history --json`` is the report's, without a change."""
     line = screens.history_json(report)
     assert line["record"] == json.loads(encode(report))["record"]
+
+
+@each_run
+def test_compare_json_has_the_numbers_and_marks_of_its_table(report: Report) -> None:
+    sets = [RunSet(text=name, reports=(report,)) for name in ("a", "b")]
+    document = comparison_document(sets, compare_metrics(sets[0].records, sets[1].records))
+    table = screens.compare(report)
+    for metric in COMPARED_METRICS:
+        if metric.name not in document.metrics:
+            continue
+        value = document.metrics[metric.name].a
+        is_least = metric.name in document.a.at_least
+        is_estimate = metric.name in document.a.estimated
+        shown = measured_from(value, is_least=is_least, is_estimate=is_estimate)
+        assert number_text(shown, metric.row.unit) in table, metric.name
+
+
+# The field of a document with each number, of which the dashboards draw some.
+FIELDS: Mapping[NumberRow, str] = {
+    DURATION: "usage.duration_ms",
+    COST: "cost.usd",
+    MEMORY_PEAK: "usage.memory.used_mb.max",
+    CPU_TIME: "usage.cpu.seconds",
+    VCPU_SIZE: "usage.cpu.size",
+}
+
+
+@each_run
+def test_a_document_has_the_numbers_and_marks_of_the_screens(report: Report) -> None:
+    """What the dashboards draw of it: ``tests/search/test_one_run_drawn.py``."""
+    made = report_document(report, encode(report).decode(), ForwarderSettings())
+    assert isinstance(made, Document)
+    for number, path in FIELDS.items():
+        fact = number_fact(number, report.record)
+        value: Any = made.fields
+        for name in path.split("."):
+            value = (value or {}).get(name)
+        is_least = path in made.fields["usage"].get("at_least", ())
+        shown = measured_from(value or None if is_least else value, is_least=is_least)
+        assert shown == fact.number, number.name
 
 
 @each_run
