@@ -6,6 +6,7 @@ from kibana import colours
 from kibana import vega_parts as vega
 from kibana.dashboard_model import MIXED_MEMORY, TIME_FIELD, Drawing, Json
 from kibana.vega_parts import signal
+from profiler.record.units import APPROXIMATELY
 
 _MEMORY_PEAK: Final = "usage.memory.percent.max"
 _SAVING: Final = "recommendation.saving_usd_per_month"
@@ -30,6 +31,7 @@ def _newest_report_search(fields: list[str], condition: Json) -> Json:
 
 _SIZE_FIELDS: Final = [
     _SAVING,
+    "cost.waste_usd",
     "recommendation.vcpu",
     "recommendation.memory_mb",
     "task.size.vcpu",
@@ -47,7 +49,8 @@ _HOLDS_ALL_RUNS: Final = "!(datum.run.recommendation.memory_mb < datum.need.valu
 
 def _saving_rows() -> Json:
     """The families with a saving, each with its newest advice, unless that is about another size
-    than the family's newest run had, or another run needed more memory.
+    than the family's newest run had, or another run needed more memory. The saving is the mean of
+    its successes: the newest run may be its longest.
     """
     found = {
         "saving": {"max": {"field": _SAVING}},
@@ -57,6 +60,13 @@ def _saving_rows() -> Json:
         "need": {"max": {"field": "usage.memory.used_mb.max"}},
         "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
         "cost": {"sum": {"field": "cost.usd"}},
+        "successes": {
+            "filter": {"term": {"task.status": "success"}},
+            "aggs": {
+                "saved": {"sum": {"field": "cost.waste_usd"}},
+                "known": {"value_count": {"field": "cost.usd"}},
+            },
+        },
     }
     return vega.search_data(
         "families",
@@ -69,7 +79,13 @@ def _saving_rows() -> Json:
                     "run": "datum.advice.newest.hits.hits[0]._source",
                     "advised": "datum.run.task.size",
                     "latest": "datum.sized.newest.hits.hits[0]._source.task.size",
-                    "usd": "datum.run.recommendation.saving_usd_per_month",
+                    "runs": (
+                        "datum.run.recommendation.saving_usd_per_month / datum.run.cost.waste_usd"
+                    ),
+                    "usd": (
+                        "datum.runs * datum.successes.saved.value"
+                        " / max(1, datum.successes.known.value)"
+                    ),
                     "memory": "datum.peak.value",
                     "vcpu": "datum.cpu.value",
                     "paid": "datum.cost.value",
@@ -78,11 +94,16 @@ def _saving_rows() -> Json:
                     ),
                 }
             ),
-            vega.filter_transform(_IS_SAME_SIZE),
+            vega.filter_transform(f"datum.usd > 0 && {_IS_SAME_SIZE}"),
             vega.filter_transform(_HOLDS_ALL_RUNS),
             vega.sort_transform("usd", "descending"),
         ],
     )
+
+
+_ESTIMATE: Final = (
+    f"(datum.usd < 0.01 ? '' : '{APPROXIMATELY}') + {vega.usd_a_month_text('datum.usd')}"
+)
 
 
 def _saving_marks() -> list[Json]:
@@ -90,7 +111,7 @@ def _saving_marks() -> list[Json]:
     middle = {"y": vega.scaled_value("row", "key", band=0.5)}
     tooltip = {
         "Family": "datum.key",
-        "Saving a month": vega.usd_a_month_text("datum.usd"),
+        "Saving a month": _ESTIMATE,
         "Recommended": "datum.size",
         "Memory peak": vega.known_text("datum.memory", vega.percent_text("datum.memory")),
         "CPU mean": vega.known_text("datum.vcpu", vega.percent_text("datum.vcpu")),
@@ -112,7 +133,7 @@ def _saving_marks() -> list[Json]:
         ),
         vega.label(
             "families",
-            f"{vega.usd_a_month_text('datum.usd')} + '  →  ' + datum.size",
+            f"{_ESTIMATE} + '  →  ' + datum.size",
             {**middle, "x": beside_bar},
         ),
     ]
@@ -203,11 +224,12 @@ def _percent_column(name: str, start: str, row: Json, middle: Json) -> list[Json
 
 SAVINGS: Final = Drawing(
     key="savings-by-family",
-    title="Saving a month by each family's newest run, and use of its size",
+    title="Saving a month by family, and use of its size",
     description=(
-        "The saving of the newest run that could have been cheaper, if the family's newest run has "
-        "its size, and no run needed more memory than is recommended, times the family's runs a "
-        "month (of the run alone, if fewer than 5 are known). "
+        "An estimate: the mean saving of the family's successes, each by its own recommended size, "
+        "times its runs a month (of one run, if fewer than 5 are known). The size is that of the "
+        "newest run that could have been cheaper, if the family's newest run has its size, and no "
+        "run needed more memory. `task-profiler recommend` reads all runs of a family together. "
         "The highest memory peak, the mean CPU usage and the list price are of all runs in the "
         f"time range. The 25 families with the largest savings. {MIXED_MEMORY}"
     ),

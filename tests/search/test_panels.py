@@ -561,11 +561,12 @@ def test_cost_and_waste(filled: SearchServer) -> None:
     `d` takes at most 1.101 times as long with 1 vCPU: 682 instead of 621 s at half the price save
     45.1 %. `failed` saves nothing: a failure alone does not show how much a run needs. The others
     would take too long with 1 vCPU: `a` up to 1.321 times, `stopped` 1.3, `killed` 1.8, `c` 1.9.
-    The family that wastes most is first: `nightly` half of 621 s, `hourly` 45.1 % of it.
+    Successes of `nightly` are `a`, `b` and `c`, which save half of 621 s together; `hourly` has
+    `d` alone, which saves 45.1 % of it.
     """
-    nightly, hourly = drawn(filled, "savings-by-family")["data"]["families"]
+    hourly, nightly = drawn(filled, "savings-by-family")["data"]["families"]
     assert nightly["key"] == "nightly"
-    assert nightly["usd"] == close(usd(621) / 2)  # of one run: the family's rate is not known
+    assert nightly["usd"] == close(usd(621) / 2 / 3)  # of one run: the family's rate is not known
     assert nightly["size"] == "1 vCPU, 2 GB"
     assert nightly["memory"] == close(100_000 / 1024)
     assert nightly["paid"] == close(usd(171 + 621 + 60 + 921))
@@ -583,18 +584,26 @@ def newest(*documents: Json) -> Json:
     return {"doc_count": len(hits), "newest": {"hits": {"hits": hits}}}
 
 
+def cheaper_run(size: Json, saving_usd: float = 0.1, runs: float = 35) -> Json:
+    """The document of a run that could have been cheaper, in a family with so many runs a month."""
+    advice = {"saving_usd_per_month": saving_usd * runs, "vcpu": 1, "memory_mb": 2048}
+    return {"recommendation": advice, "cost": {"waste_usd": saving_usd}, "task": {"size": size}}
+
+
 def families_with_a_saving(advised: Json, latest: Json, peak_mb: float = 100) -> list[str]:
     """The families of the drawing, of one whose newest run has another size than the advised."""
-    advice = {"saving_usd_per_month": 3.5, "vcpu": 1, "memory_mb": 2048}
     family = {
         "key": "nightly",
-        "advice": newest({"recommendation": advice, "task": {"size": advised}}),
+        "advice": newest(cheaper_run(advised)),
+        "successes": {"saved": {"value": 0.3}, "known": {"value": 6}},
         "sized": newest({"task": {"size": latest}}),
         "need": {"value": peak_mb},
         **{name: {"value": 10} for name in ("peak", "cpu", "cost")},
     }
     answers = {"families": {"aggregations": {"family": {"buckets": [family]}}}}
     rows = evaluate(DRAWING["savings-by-family"], answers, VERSIONS[0])["data"]["families"]
+    # The mean of the successes times the runs a month, not the newest run's own saving.
+    assert [row["usd"] for row in rows] in ([], [close(0.3 / 6 * 35)])
     return [row["key"] for row in rows]
 
 
@@ -981,11 +990,13 @@ def money_rows(rows: int = 25) -> dict[str, Json]:
     """What the searches of money by family answer, with long names and amounts."""
     size = {"vcpu": 16, "memory_mb": 73_728}
     advice = {"saving_usd_per_month": 2602.92, "vcpu": 8, "memory_mb": 49_152}
+    run = {"recommendation": advice, "cost": {"waste_usd": 1.0}, "task": {"size": size}}
     families = [
         {
             "key": f"RNASEQ_ALIGN_STAR_BAM_SORT_SAMTOOLS_SORT_{number}",
-            "advice": newest({"recommendation": advice, "task": {"size": size}}),
+            "advice": newest(run),
             "sized": newest({"task": {"size": size}}),
+            "successes": {"saved": {"value": 50}, "known": {"value": 50}},
             "size": newest({"task": {"size": advice, "resized_from": "definition/16384/73728"}}),
             "before": {"cost": {"value": 12.34}},
             "after": {"doc_count": 1234, "cost": {"value": 10.2}},
