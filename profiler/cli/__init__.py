@@ -33,6 +33,9 @@ def main() -> None:
 
 def _run_command() -> None:
     gc.set_threshold(_NEW_OBJECTS_TO_COLLECT)
+    from profiler.cli.fast_module_finder import find_own_modules_first
+
+    find_own_modules_first()
     if sys.argv[1:2] == ["run"]:
         exit_code = run_without_click(sys.argv[2:])
         if exit_code is not None:
@@ -87,18 +90,15 @@ def run_without_click(arguments: list[str]) -> int | None:
     click prints.
     """
     gc.disable()  # the collector would search the imported modules for garbage again and again
-    from profiler.cli.fast_module_finder import find_own_modules_first
-
-    find_own_modules_first()
     from profiler.cli.stub_modules import import_msgspec, unused_modules_deferred
 
     with unused_modules_deferred():
-        import_msgspec()
         from profiler.cli.run_options import parse_usual_arguments
 
         options = parse_usual_arguments(arguments)
         if options is not None:
             # Only with options that are valid: each import delays the command.
+            import_msgspec()
             from profiler.cli.wiring.run_and_report import run_command
     if options is None:
         gc.enable()

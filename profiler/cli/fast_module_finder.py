@@ -1,5 +1,5 @@
-"""Finds modules of this package, msgspec and Python by their names, for ``run`` and ``monitor``,
-which import a hundred of them.
+"""Finds modules of this package, msgspec and Python by their names, for the commands, each of which
+imports a hundred of them.
 
 Python's own finder asks four others first, lists each folder, tries five endings of each name, and
 makes the name of the compiled file twice: a tenth of the CPU time of ``run -- true``. Whatever is

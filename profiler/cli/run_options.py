@@ -3,9 +3,7 @@ without click.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
-
-from msgspec import Struct
+from typing import Any, Literal, NamedTuple
 
 _STACKS = "--stacks"
 _MODES = ("off", "moments", "on")
@@ -13,7 +11,8 @@ _MODES = ("off", "moments", "on")
 Format = Literal["auto", "human", "text"]
 
 
-class RunOptions(Struct, frozen=True, gc=False):
+# A Struct takes less time to define, but the help of every command would import msgspec for it.
+class RunOptions(NamedTuple):
     """The options of ``run`` with their defaults. ``words`` are the command and its arguments."""
 
     words: tuple[str, ...]
@@ -34,9 +33,6 @@ class RunOptions(Struct, frozen=True, gc=False):
     max_cpu_seconds: float | None = None
     max_gpu_memory_mb: float | None = None
     max_gpu_idle_percent: float | None = None
-
-
-_DEFAULTS = RunOptions(words=())
 
 
 class Amount:
@@ -91,7 +87,7 @@ class RunOption:
         self.text = text
         self.values = values
         self.field = names.rsplit(maxsplit=1)[-1].lstrip("-").replace("-", "_")
-        self.default: object = getattr(_DEFAULTS, self.field)
+        self.default: object = RunOptions._field_defaults[self.field]
 
     def parse(self, text: str) -> object:
         """The value; None if it is not valid."""

@@ -7,6 +7,7 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -148,3 +149,23 @@ def test_other_places_of_compiled_files_are_left_to_python(
     words = (sys.executable, *option, "-I", "-S", "-c", code)
     printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     assert printed.strip() == str(is_first)
+
+
+@pytest.mark.parametrize("command", ["--version", "run -- true", "monitor"])
+def test_every_command_uses_it(command: str) -> None:
+    code = dedent(f"""
+        import os, sys
+        sys.path[:] = {sys.path!r}
+        sys.argv[1:] = {command.split()!r}
+        def end(_code=None):
+            from profiler.cli.fast_module_finder import OwnModules
+            print(isinstance(sys.meta_path[0], OwnModules))
+            sys.stdout.flush()
+            kill(0)
+        kill, os._exit, sys.exit = os._exit, end, end
+        from profiler.cli import main
+        main()
+    """)
+    words = (sys.executable, "-I", "-S", "-c", code)
+    printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert printed.split()[-1] == "True"

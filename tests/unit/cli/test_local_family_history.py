@@ -45,7 +45,7 @@ def test_the_last_successes_of_the_family_are_known(
 
 @pytest.mark.parametrize(
     ("count", "options"),
-    [(4, OWN), (6, replace(OWN, words=("python3", "-c", "1"), name=None))],
+    [(4, OWN), (6, RunOptions(words=("python3", "-c", "1")))],
 )
 def test_few_successes_or_any_program_reach_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, options: RunOptions
