@@ -121,8 +121,8 @@ class LookTimes(Struct):
     ) -> None:
         """Go on after a look that has cost this CPU time.
 
-        ``is_enough``: more than one look in a step would cost too much. ``can_peek``: a peek would
-        say something. ``look`` None: it could not be taken.
+        ``is_enough``: more than one look in a step would cost too much, or say no more.
+        ``can_peek``: a peek would say something. ``look`` None: it could not be taken.
         """
         self._note_found(now_ns, look)
         self._cost_ns = _mean_ns(self._cost_ns, cost_ns)

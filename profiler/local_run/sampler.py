@@ -231,7 +231,7 @@ class RunSampler:
         details.looks.note_look(
             now_ns,
             used_ns - began_ns,
-            is_enough=share > _MAX_SHARE_WITH_LOOKS,
+            is_enough=share > _MAX_SHARE_WITH_LOOKS or details.threads.is_one_enough(look),
             can_peek=details.threads.can_peek,
             look=look,
         )

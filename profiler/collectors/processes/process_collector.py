@@ -458,6 +458,7 @@ class ProcessCollector:
         looks.note_look(
             now_ns,
             used_ns - began_ns,
+            is_enough=threads.is_one_enough(look),
             can_peek=threads.can_peek,
             look=look,
         )

@@ -70,6 +70,8 @@ _MAX_STATES = 32
 # not read any more. What it waited is counted when it runs.
 _LONG_ASLEEP_NS = 10 * NS_PER_SECOND
 _WORKERS_DIVISOR = 100
+# A look at so many threads is as many samples.
+_MANY_THREADS = 100
 # Without system calls, states are read between looks only of several threads that work.
 _MIN_WORKERS = 2
 # One of so many looks reads the pressure.
@@ -408,6 +410,14 @@ class ThreadReader:
         if self.sees_calls:
             return True
         return len(self._workers) >= _MIN_WORKERS and self._peeks.show_how_long_able
+
+    def is_one_enough(self, look: ThreadsLook | None) -> bool:
+        """Whether more looks like this one in a step would say no more: it has left threads for the
+        next ones, and there are so many that each look is many samples.
+        """
+        if look is None or not look.is_behind:
+            return False
+        return sum([process.thread_count for process in self._processes.values()]) >= _MANY_THREADS
 
     def peek(self) -> None:
         """Note for the next look whether a thread that works can run, if that says something."""

@@ -605,7 +605,11 @@ def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> N
     sampler.read_everything(ReapedUsage(), is_tick=False)
     details = present(sampler.details)
     details.threads = Mock(
-        sees_calls=True, can_peek=True, lookup_cpu_ns=0, peek=Mock(side_effect=KeyError)
+        sees_calls=True,
+        can_peek=True,
+        lookup_cpu_ns=0,
+        peek=Mock(side_effect=KeyError),
+        is_one_enough=lambda _: False,
     )
     details.looks = LookTimes(0, seconds(1), 0.003, 0.3)
     while not details.looks.is_peek:

@@ -157,6 +157,7 @@ class FakeThreads:
         self.search_ns = self.lookup_cpu_ns = 0  # of each look, and so far
         self.can_peek = self.has_other_waits = True
         self.peeks = self.with_reading = self.left_out = 0
+        self.leaves_many = False
         self._read_ns = 0
         self._processes: Sequence[ProcessReading] = ()
 
@@ -207,6 +208,9 @@ class FakeThreads:
 
     def leave_out_reading(self) -> None:
         self.left_out += 1
+
+    def is_one_enough(self, look: ThreadsLook) -> bool:
+        return self.leaves_many and bool(look.growth)
 
     def peek(self) -> None:
         self.used_ns += self.cost_ns // 10
@@ -271,11 +275,18 @@ def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     assert finer.cpu_wait == (0.25,) * 60
 
 
-@pytest.mark.parametrize("search", [0, 0.01])
-def test_where_system_calls_are_readable_looks_lie_between_the_readings(search: float) -> None:
-    """The search for peers has its own limit, and makes no look rarer."""
+@pytest.mark.parametrize(
+    ("search", "leaves_many", "looks"), [(0, False, 300), (0.01, False, 300), (0, True, 60)]
+)
+def test_where_system_calls_are_readable_looks_lie_between_the_readings(
+    search: float, looks: int, *, leaves_many: bool
+) -> None:
+    """The search for peers has its own limit, and makes no look rarer. Where a look leaves some of
+    many threads for the next ones, one in a step is enough.
+    """
     threads = FakeThreads()
     threads.sees_calls = True
+    threads.leaves_many = leaves_many
     threads.search_ns = seconds(search)
     fakes = quarter(threads)
     assert fakes.collector.look() == NEVER_NS  # before the first reading
@@ -287,7 +298,7 @@ def test_where_system_calls_are_readable_looks_lie_between_the_readings(search: 
         fakes.clock.advance((due_ns - fakes.clock.now_ns) / seconds(1))
         fakes.collector.tick()
         due_ns = fakes.collector.look()
-    assert threads.readings == pytest.approx(300, abs=5)
+    assert threads.readings == pytest.approx(looks, abs=5)
     made = present(fakes.record().time_breakdown)
     assert made.network_percent == pytest.approx(50, abs=1)
     fakes.collector.tick(is_complete=True)

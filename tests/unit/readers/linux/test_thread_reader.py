@@ -1513,6 +1513,20 @@ def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeM
     assert leaving[-1] is True
 
 
+@pytest.mark.parametrize(("count", "cost"), [(120, 0.0004), (120, 0), (80, 0.0004)])
+def test_a_look_that_leaves_some_of_many_threads_for_later_is_enough(
+    machine: FakeMachine, count: int, cost: float
+) -> None:
+    machine.cost_ns = seconds(cost)  # of each look at the clock, after 16 threads
+    for at in range(1, 40):
+        for tid in range(7, 7 + count):
+            machine.thread(7, tid, run=0.0001 * at)
+        sample = machine.read(process(cpu=at, threads=count), at=at)
+    assert sample.look.is_behind is (cost > 0)
+    assert machine.reader.is_one_enough(sample.look) is (cost > 0 and count >= 100)
+    assert not machine.reader.is_one_enough(None)
+
+
 def test_where_not_all_can_be_read_each_process_has_its_turn(machine: FakeMachine) -> None:
     machine.cost_ns = seconds(0.0004)
     turns: Counter[int] = Counter()
