@@ -675,15 +675,22 @@ class Rollout(Struct, kw_only=True, dict=True):
             is_of_newest = target.pinned_revision == planned.revision
             old_arn = first_known(restored if is_of_newest else None, target.definition_arn)
             try:
-                current = self._schedule_reader.read_target_now(target)
-                if current is not None and current.pinned_revision == new:
-                    if not self._pinned_targets.role_allows_revision(current, old_arn):
-                        old_arn = target.definition_arn
-                    without = move_target(self._schedule_reader, current, old_arn)
-                    self.on_step(f"moved {current.title} to {revision_of(old_arn)}{without}")
-                    self.counts["moved"] -= 1
+                self._move_back(target, new, old_arn)
             except TaskProfilerError as error:
                 self._note_failure(planned.family, error)
+
+    def _move_back(self, target: ScheduledTarget, new: str | None, old_arn: str) -> None:
+        """Move a target back from the ``new`` revision, unless somebody has moved it since: to
+        ``old_arn``, or to its own old one if only that may be started. Raises TaskProfilerError.
+        """
+        current = self._schedule_reader.read_target_now(target)
+        if current is None or current.pinned_revision != new:
+            return
+        if not self._pinned_targets.role_allows_revision(current, old_arn):
+            old_arn = target.definition_arn
+        without = move_target(self._schedule_reader, current, old_arn)
+        self.on_step(f"moved {current.title} to {revision_of(old_arn)}{without}")
+        self.counts["moved"] -= 1
 
     def _targets_to_move(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
         if planned.action == "failed" or not self.request.update_schedules:
