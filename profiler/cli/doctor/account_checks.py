@@ -2,7 +2,8 @@
 cluster, lacks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -207,42 +208,53 @@ def _last_reports(
     open_client = open_clients(options.region, options.profile)
     pages = LimitedPageReader(page_reader(open_client))
     trust = log_trust(open_client)
-    reporting = [health for health in healths if health.has_reports]
     planned = [monitor.planned for monitor in monitors]
     places = defined_log_places(
         open_client, {one.family: one.document.definition for one in planned}
     )
-    urls = source_names(options, "search")
 
-    def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
-        if urls and reporting:
-            yield open_source(replace(options, sources=urls)), reporting
-        if urls:
-            return
-        groups = set[str]()
-        for health in reporting:
-            if health.log_group and health.log_group_exists and health.log_group_class == STANDARD:
-                groups.add(health.log_group)
-        for group in sorted(groups):
-            of_group = [health for health in reporting if health.log_group == group]
-            source = LogGroupRuns(pages, (group,), now_ns, trust=trust)
-            source.places = places
-            yield source, of_group
+    def open_group(group: str) -> RunSource:
+        source = LogGroupRuns(pages, (group,), now_ns, trust=trust)
+        source.places = places
+        return source
 
+    reporting = [health for health in healths if health.has_reports]
     newest_ns: dict[str, int] = {}
     try:
         with progress_row() as show:
             show("Looking for the last reports", None)
-            for source, families in sources():
-                newest_in_group = newest_reports(
-                    source, frozenset(health.family for health in families), arn, now_ns
-                )
-                for family, at_ns in newest_in_group.items():
+            for source, families in _sources_of_reports(reporting, options, open_group):
+                newest_in_source = newest_reports(source, families, arn, now_ns)
+                for family, at_ns in newest_in_source.items():
                     newest_ns[family] = max(at_ns, newest_ns.get(family, 0))
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
         return None
     return LastReportsByFamily(newest_ns=newest_ns, unread=frozenset(pages.unread))
+
+
+def _sources_of_reports(
+    reporting: Sequence[FamilyHealth],
+    options: SourceOptions,
+    open_group: Callable[[str], RunSource],
+) -> Iterator[tuple[RunSource, frozenset[str]]]:
+    """The sources that have reports of some of the families: the search cluster, else each log
+    group that can be read.
+    """
+    urls = source_names(options, "search")
+    if urls:
+        if reporting:
+            families = frozenset(health.family for health in reporting)
+            yield open_source(replace(options, sources=urls)), families
+        return
+    families_by_group: defaultdict[str, set[str]] = defaultdict(set)
+    readable: set[str] = set()
+    for health in reporting:
+        families_by_group[health.log_group or ""].add(health.family)
+        if health.log_group and health.log_group_exists and health.log_group_class == STANDARD:
+            readable.add(health.log_group)
+    for group in sorted(readable):
+        yield open_group(group), frozenset(families_by_group[group])
 
 
 def _family_table_lines(
