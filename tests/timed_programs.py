@@ -138,6 +138,9 @@ _LONG_PROGRAMS = {
     "16 threads: sleep 88 %, network 12 %": _long(
         _turns("pool_of_network_and_sleep 60 {port} 0.12"), points=IN_TURNS_POINTS
     ),
+    "32 threads: sleep 30 %, network 70 %": _long(
+        _turns("pool_of_network_and_sleep 60 {port} 0.7 32"), points=IN_TURNS_POINTS
+    ),
     "two processes compute together, 100/100": _long(
         _turns("compute_together 10 0.1 0.1"), points=IN_TURNS_POINTS
     ),

@@ -341,7 +341,8 @@ class BusyTime(Struct):
         more threads than the looks found, each could run at its own times: the share of the time in
         which none could is a power of what it would be.
 
-        So it is with all threads of which a look did not ask some that may be able to run.
+        A look that did not ask all threads which may be able to run has missed some of these: the
+        middle is taken between what it found and each of them at its own times.
         """
         sure, partial = self.sure, self.partial
         span_ns = sure.span_ns + partial.span_ns
@@ -350,7 +351,7 @@ class BusyTime(Struct):
         able_ns = sure.able_ns
         if _COUNTED_TIMES * sure.uncounted_ns <= sure.used_ns:
             able_ns = sure.able_at_own_times_ns
-        able_ns += partial.able_at_own_times_ns
+        able_ns += (partial.able_ns + partial.able_at_own_times_ns) / 2
         if self.looked_ns:
             # A thread that ends in a stretch is not found by the look at its end.
             unread_ns = sure.unread_ns + partial.unread_ns

@@ -48,8 +48,13 @@ def _in_threads(works: Sequence[Callable[[], object]]) -> None:
         thread.join()
 
 
-def _pool(seconds: float, wait: Callable[[socket.socket, random.Random], None], port: str) -> None:
-    """Sixteen equal threads, each of which computes for a moment after each wait."""
+def _pool(
+    seconds: float,
+    wait: Callable[[socket.socket, random.Random], None],
+    port: str,
+    threads: int = 16,
+) -> None:
+    """Equal threads, each of which computes for a moment after each wait."""
     end = time.monotonic() + seconds
 
     def work(number: int) -> None:
@@ -57,10 +62,10 @@ def _pool(seconds: float, wait: Callable[[socket.socket, random.Random], None], 
         while time.monotonic() < end:
             wait(connection, randomness)
 
-    _in_threads([functools.partial(work, number) for number in range(16)])
+    _in_threads([functools.partial(work, number) for number in range(threads)])
 
 
-def pool_of_network_and_sleep(seconds: float, port: str, share: str) -> None:
+def pool_of_network_and_sleep(seconds: float, port: str, share: str, threads: str = "16") -> None:
     """Each thread waits for the network for this share of its time, and sleeps for the rest."""
     network_seconds = float(share)
 
@@ -71,7 +76,7 @@ def pool_of_network_and_sleep(seconds: float, port: str, share: str) -> None:
         sleep(whole * (1 - network_seconds))
         compute(_WORK_SECONDS)
 
-    _pool(seconds, wait, port)
+    _pool(seconds, wait, port, int(threads))
 
 
 def pool_of_network_and_disk(seconds: float, port: str, path: str) -> None:

@@ -94,11 +94,13 @@ class TestCouldAnythingRun:
         time.add_part_of_interval(stretch)
         assert time.busy_ns == pytest.approx(seconds(busy))
 
-    @pytest.mark.parametrize(("leaves_states", "slept"), [(False, 30.0), (True, 0.5)])
+    @pytest.mark.parametrize(("leaves_states", "slept"), [(False, 30.0), (True, 15.3)])
     def test_a_look_that_did_not_ask_all_threads_has_missed_some_that_could_run(
         self, *, leaves_states: bool, slept: float
     ) -> None:
-        """On average three of ten can run, of which seven looks in ten find one."""
+        """On average three of ten can run, of which seven looks in ten find one. Each at its own
+        times, one could run nearly always; the middle is taken.
+        """
         run = LookedRun()
         for number in range(10):
             first = Did(1, None if number < 7 else SLEEP, run=0.05, wait=0.25)
