@@ -192,7 +192,7 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
         for target in targets:
             is_its = target.is_of_family_of(planned.revision_arn)
             is_unpinned = is_its and target.pinned_revision is None
-            if self.roles is None or not (is_unpinned and may_start_target(target, self.now_ns)):
+            if not self.roles or not (is_unpinned and may_start_target(target, self.now_ns)):
                 continue
             newest = "a new revision"
             refusal = self._why_tags_are_refused(planned, target, planned.document.definition)
@@ -232,7 +232,7 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
         """
         for target in targets:
             is_unpinned = target.pinned_revision is None
-            if not (is_unpinned and target.is_of_family_of(arn)) or self.roles is None:
+            if not (is_unpinned and target.is_of_family_of(arn)) or not self.roles:
                 continue
             if may_start_target(target, self.now_ns):
                 present = replace(target, definition_arn=planned.revision_arn)
@@ -251,7 +251,7 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
         """
         last = planned.changed if planned.is_new_revision else planned.document
         arn = planned.revision_arn
-        if self.roles is None:
+        if not self.roles:
             return None
         return self.roles.why_role_refuses_tags(target, present, last.definition, arn)
 
@@ -259,7 +259,7 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
         """Whether the role of a pinned target lets it start another revision, as far as it is
         known. Raises TaskProfilerError.
         """
-        return self.roles is None or not self.roles.why_role_refuses(target, revision_arn)
+        return not self.roles or not self.roles.why_role_refuses(target, revision_arn)
 
     def _started_document(
         self, planned: PlannedFamily, target: ScheduledTarget
@@ -418,7 +418,7 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
         owner = self._why_stack_owns(current)
         if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
-        refusal = None if self.roles is None else self.roles.why_role_refuses(current, arn)
+        refusal = self.roles.why_role_refuses(current, arn) if self.roles else None
         present = self._pinned_definition(current)
         refusal = refusal or self._why_tags_are_refused(planned, current, present)
         if refusal:

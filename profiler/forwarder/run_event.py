@@ -297,7 +297,7 @@ def _record_of_event(task: StoppedTask, container: EventContainer, log: LogTarge
         finished_at=known(format_datetime, task.execution_stopped_at or task.stopped_at),
         metrics=Metrics(duration_ms=task.duration_ms, memory_size_mb=container.memory_mb),
     )
-    if log is None:
+    if not log:
         return record
     return replace(record, log_group=log.group, log_stream=log.stream, log_region=log.region)
 

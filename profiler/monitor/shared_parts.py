@@ -93,9 +93,9 @@ def describe_error(error: Exception) -> str:
     It imports nothing: that may fail.
     """
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace and trace.tb_next:
         trace = trace.tb_next
-    if trace is None:
+    if not trace:
         return type(error).__name__
     return (
         f"{type(error).__name__} in {trace.tb_frame.f_globals.get('__name__')}, line "

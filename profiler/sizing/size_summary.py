@@ -68,7 +68,7 @@ def size_story(advice: Advice | None, usage: RunUsage) -> SizeStory:
     """The words of a family's advice for one of its runs, which used this; NO_SIZE_STORY without
     advice.
     """
-    if advice is None:
+    if not advice:
         return NO_SIZE_STORY
     return SizeStory(
         trend=tuple(_trend_texts(advice)),

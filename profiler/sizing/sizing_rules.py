@@ -133,7 +133,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         """Why ``resize`` acts by this row."""
         if self.action is None or not isinstance(case, MeasuredCase):
             return None
-        if self.reason is not None:
+        if self.reason:
             return self.reason(case)
         return self.advice(case.advice) if self.is_proven(case) else None
 

@@ -145,7 +145,7 @@ def read_definitions(
     Raises TaskProfilerError.
     """
     document = _document_of_response(data, source_name)
-    if document is not None:
+    if document:
         return ((document.definition, document.arn),)
     return tuple((place.definition, None) for place in _read_source(data, source_name).places)
 

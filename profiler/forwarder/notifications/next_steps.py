@@ -45,7 +45,7 @@ def show_command_of_run(run: EndedRun, *words: str) -> str:
     record's can be false.
     """
     log = run.report_log or run.log
-    if log is None:
+    if not log:
         return command_line(*words, region=run.task.region)
     return command_line(*words, log_group=log.group, region=log.region or run.task.region)
 

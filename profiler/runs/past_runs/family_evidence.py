@@ -310,7 +310,7 @@ class FamilyCache:
 
     def unread_families(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
         """The families that :meth:`read_families` would read, each once."""
-        if self._open_source is None:
+        if not self._open_source:
             return ()
         return tuple(family for family in dict.fromkeys(families) if family not in self._known)
 
@@ -320,7 +320,7 @@ class FamilyCache:
         Raises TaskProfilerError, and does not try them again.
         """
         missing = self.unread_families(families)
-        if self._open_source is None or not missing:
+        if not (self._open_source and missing):
             return
         self._known.update({family: Family() for family in missing})
         source = self._open_source()

@@ -130,8 +130,8 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
         elif run.is_confirmed or run.place is not None:
             # A reader of log groups has chosen among a run's lines already.
             return run
-        elif unconfirmed is None:
-            unconfirmed = run
+        else:
+            unconfirmed = unconfirmed or run
     return unconfirmed or of_family or _only_similar_run(similar, source, selection)
 
 

@@ -80,7 +80,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> VerdictSentences:
 def _success_verdict(record: Record, name: str) -> VerdictSentences:
     """An error of the GPU's driver is a warning: the result may be wrong."""
     text = f"{name} succeeded{_duration_text(record, ' in ')}."
-    if most_telling_gpu_error(record) is None:
+    if not most_telling_gpu_error(record):
         return VerdictSentences(text=text, tone="good")
     return VerdictSentences(text=text, evidence=_gpu_error_text(record), tone="warning")
 
