@@ -3,6 +3,7 @@ decoder that knows the limits.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,13 +11,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from profiler.core.json_levels import MAX_LEVELS, TooManyLevelsError
 from profiler.record.impossible_values import (
     decode_leniently,
     decode_without_impossible,
+    is_too_long,
     is_within_bounds,
     without_impossible,
 )
+from profiler.record.model_base import MAX_LINE_BYTES
 from profiler.record.record_model import Report, encode
+from tests.cases import each_case
 from tests.changed_records import changed_lines, leaves
 from tests.full_record import FULL
 from tests.shown_runs import etl
@@ -133,3 +138,64 @@ def test_an_impossible_value_is_missing_in_whichever_line_of_a_process() -> None
 @pytest.mark.parametrize("line", [b"", b"{", b"\xff", b'{"record":NaN}', b"[]"])
 def test_what_is_no_json_is_not_within_the_bounds(line: bytes) -> None:
     assert not is_within_bounds(Report, line)
+
+
+def _line_type() -> type[msgspec.Struct]:
+    """A type of which this process has decoded no line: what is known of others is kept."""
+
+    class Part(msgspec.Struct, frozen=True, kw_only=True):
+        used_mb: float
+
+    class Line(msgspec.Struct, frozen=True, kw_only=True):
+        name: str = ""
+        exit_code: int | None = None
+        started_at: str | None = None
+        part: Part | None = None
+        parts: tuple[Part, ...] = ()
+        steps: tuple[float | None, ...] = ()
+        xids: tuple[int, ...] = ()
+        words: tuple[str, ...] = ()
+        shares: Mapping[str, float] | None = None
+        tags: Mapping[str, str] = {}
+
+    return Line
+
+
+@each_case(
+    "given, kept",
+    [
+        ({"name": "-1", "words": ["-1"], "tags": {"a": "-1"}}, None),
+        ({"exit_code": 137, "started_at": _TIME, "steps": [1, None, 2], "xids": [13]}, None),
+        ({"exit_code": 2**31}, {}),
+        ({"started_at": "1969-01-01T00:00:00Z"}, {}),
+        ({"part": {"used_mb": 1}}, None),
+        ({"part": {"used_mb": 1e11}}, {}),
+        ({"parts": [{"used_mb": 1}, {"used_mb": -1}]}, {"parts": [{"used_mb": 1}]}),
+        ({"steps": [1, -1, 2]}, {"steps": [1, None, 2]}),
+        ({"steps": [None, -1]}, {"steps": [None, None]}),
+        ({"xids": [13, -1]}, {"xids": [13]}),
+        ({"shares": {"a": 1}}, None),
+        ({"shares": {"a": 1, "b": -1}}, {}),
+    ],
+)
+def test_the_first_line_of_a_type_keeps_what_is_possible(
+    given: dict[str, Any], kept: dict[str, Any] | None
+) -> None:
+    """``kept``: what is left of an impossible line."""
+    kind, line = _line_type(), msgspec.json.encode(given)
+    expected = msgspec.convert(given if kept is None else kept, kind)
+    assert decode_without_impossible(kind, line) == expected
+    assert is_within_bounds(kind, line) == (kept is None)
+
+
+def test_a_line_is_measured_in_bytes() -> None:
+    assert not is_too_long(b"x" * MAX_LINE_BYTES)
+    assert is_too_long(b"x" * (MAX_LINE_BYTES + 1))
+    assert not is_too_long("x" * MAX_LINE_BYTES)
+    assert is_too_long("é" * (MAX_LINE_BYTES // 2 + 1))
+    assert not is_too_long("\ud800" * (MAX_LINE_BYTES // 4))
+
+
+def test_a_line_of_too_many_levels_is_refused_at_once() -> None:
+    with pytest.raises(TooManyLevelsError):
+        decode_leniently(Report, b'{"record":' + b"[" * (MAX_LEVELS + 1))
