@@ -413,9 +413,10 @@ class ThreadReader:
 
     def is_one_enough(self, look: ThreadsLook | None) -> bool:
         """Whether more looks like this one in a step would say no more: it has left threads for the
-        next ones, and there are so many that each look is many samples.
+        next ones, there are so many that each look is many samples, and all wait for the same as
+        before.
         """
-        if look is None or not look.is_behind:
+        if look is None or look.has_other_waits or not look.is_behind:
             return False
         return sum([process.thread_count for process in self._processes.values()]) >= _MANY_THREADS
 

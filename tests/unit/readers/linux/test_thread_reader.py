@@ -1525,6 +1525,7 @@ def test_a_look_that_leaves_some_of_many_threads_for_later_is_enough(
     assert sample.look.is_behind is (cost > 0)
     assert machine.reader.is_one_enough(sample.look) is (cost > 0 and count >= 100)
     assert not machine.reader.is_one_enough(None)
+    assert not machine.reader.is_one_enough(replace(sample.look, has_other_waits=True))
 
 
 def test_where_not_all_can_be_read_each_process_has_its_turn(machine: FakeMachine) -> None:
