@@ -214,7 +214,7 @@ _LONG_PROGRAMS = {
         )
         for name in (
             *("event", "signal_of_child", "files", "message_queue", "message", "semaphore"),
-            *("queue_for_a_time", "pool_for_each_round", "interval_timer"),
+            *("queue_for_a_time", "pool_for_each_round"),
         )
     },
     **{

@@ -103,17 +103,6 @@ def signal_of_child(seconds: float, port: str) -> None:
         _work(_WORK_SECONDS)
 
 
-def interval_timer(seconds: float, _port: str) -> None:
-    """The signal of a timer ends each pause."""
-    signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, _WAIT_SECONDS, _WAIT_SECONDS)
-    for _ in rounds(seconds):
-        with phase("sleep"):
-            signal.pause()
-        _work(_WORK_SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 def files(seconds: float, _: str) -> None:
     """A watcher waits by inotify for the files of another process."""
     folder = Path(os.environ[FOLDER], "files")
@@ -224,7 +213,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
         *(event, signal_of_child, files, message_queue, message, semaphore),
-        *(queue_for_a_time, pool_for_each_round, interval_timer),
+        *(queue_for_a_time, pool_for_each_round),
     )
 }
 

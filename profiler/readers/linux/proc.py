@@ -7,7 +7,7 @@ import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from signal import SIGALRM, SIGCHLD, SIGKILL, SIGSTOP
+from signal import SIGKILL, SIGSTOP
 from typing import Final
 
 from msgspec import Struct
@@ -41,7 +41,6 @@ _RESIDENT = 21
 _STACK = 25
 _MAPPED_DEVICE = 3  # in the first line of a mapping in smaps
 _BLOCKED_SIGNALS = 29
-_CAUGHT_SIGNALS = 31
 # Positions in /proc/PID/net/dev after the name of the interface.
 _RECEIVED = 0
 _SENT = 8
@@ -203,17 +202,6 @@ def blocks_all_signals(fields: Sequence[bytes]) -> bool:
     if len(fields) <= _BLOCKED_SIGNALS:
         return False
     return int(fields[_BLOCKED_SIGNALS]) & _ALL_SIGNALS == _ALL_SIGNALS
-
-
-def is_ended_by_alarm(stat: bytes) -> bool:
-    """Whether a process handles the signal of its interval timer, and not that of a child's end, by
-    its ``stat``.
-    """
-    fields = stat[stat.rfind(b")") + 1 :].split()
-    if len(fields) <= _CAUGHT_SIGNALS:
-        return False
-    caught = int(fields[_CAUGHT_SIGNALS])
-    return bool(caught & 1 << SIGALRM - 1) and not caught & 1 << SIGCHLD - 1
 
 
 def shows_function(fields: Sequence[bytes]) -> bool:

@@ -338,7 +338,7 @@ class WaitResolver:
             case "semaphore" | "message" | "message queue":
                 blocked = self._wait_for_message(pid, name, call, now_ns)
             case "child" | "signal":
-                blocked = self._wait_for_child_or_signal(pid, name, call)
+                blocked = _wait_for_child_or_signal(name, call)
             case "futex":
                 blocked = self._wait_for_futex(pid, name, call, now_ns, since_ns)
             case "ring":
@@ -504,23 +504,6 @@ class WaitResolver:
         if operation & _FUTEX_COMMAND == _FUTEX_WAIT:
             return since_ns + time_ns
         return time_ns - self._wall_ahead_ns() if operation & _FUTEX_BY_WALL_CLOCK else time_ns
-
-    def _wait_for_child_or_signal(self, pid: int, name: str, call: SystemCall) -> BlockedThread:
-        """The wait for a signal, for any child, or for one by its id."""
-        if name == "rt_sigtimedwait" and call.arguments[_SIGNAL_TIMEOUT]:
-            return _TIMED_CHILD
-        if name in ("pause", "rt_sigsuspend"):
-            # Nobody shows whether the timer of alarm() or setitimer() is set.
-            stat = proc.read_or_none(f"{self._folder}/{pid}/stat") or b""
-            return _TIMED_CHILD if proc.is_ended_by_alarm(stat) else _SIGNAL
-        if name == "rt_sigtimedwait":
-            return _SIGNAL
-        child = -1
-        if name == "wait4":
-            child = call.int_argument(0)
-        elif name == "waitid" and call.int_argument(0) == os.P_PID:
-            child = call.int_argument(1)
-        return replace(_CHILD, helper_pids=frozenset((child,))) if child > 0 else _CHILD
 
     def _wait_for_lock(self, pid: int, name: str, call: SystemCall) -> BlockedThread:
         """The wait for the lock of a file, by who holds it, which is asked of local files only."""
@@ -849,6 +832,20 @@ def lock_holder_pids(locks: bytes, place: bytes) -> frozenset[int]:
             if words[5:6] == [place] and b"->" not in words and words[4].isdigit()
         ]
     )
+
+
+def _wait_for_child_or_signal(name: str, call: SystemCall) -> BlockedThread:
+    """The wait for a signal, for any child, or for one by its id."""
+    if name == "rt_sigtimedwait" and call.arguments[_SIGNAL_TIMEOUT]:
+        return _TIMED_CHILD
+    if name in ("rt_sigtimedwait", "pause", "rt_sigsuspend"):
+        return _SIGNAL
+    pid = -1
+    if name == "wait4":
+        pid = call.int_argument(0)
+    elif name == "waitid" and call.int_argument(0) == os.P_PID:
+        pid = call.int_argument(1)
+    return replace(_CHILD, helper_pids=frozenset((pid,))) if pid > 0 else _CHILD
 
 
 def _wait_for_watched(links: Sequence[str]) -> BlockedThread:

@@ -12,7 +12,6 @@ from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from signal import SIGALRM, SIGCHLD
 from unittest.mock import Mock
 
 import pytest
@@ -821,19 +820,6 @@ def test_a_wait_for_a_signal_for_a_limited_time_is_a_sleep(process: FakeProcess)
     assert process.waits("rt_sigtimedwait", 1, 2, 3) == Wait("sleep")
     assert process.waits("rt_sigtimedwait", 1, 2, 0) == Wait("other")
     assert process.waits("pause", 1, 2, 3) == Wait("other")
-
-
-@pytest.mark.parametrize(
-    ("caught", "expected"), [({SIGALRM}, "sleep"), ({SIGALRM, SIGCHLD}, "other"), ({15}, "other")]
-)
-def test_the_signal_of_an_interval_timer_ends_a_sleep(
-    process: FakeProcess, caught: set[int], expected: str
-) -> None:
-    """Who also handles the end of a child may wait for that."""
-    signals = sum(1 << number - 1 for number in caught)
-    (process.folder / "stat").write_text(f"{PID} (a job)) S {'1 ' * 30}{signals} 0\n")
-    for name in ("pause", "rt_sigsuspend"):
-        assert process.waits(name) == Wait(expected)
 
 
 @pytest.mark.parametrize(("name", "command"), [("flock", 0), ("fcntl", 7), ("fcntl", 38)])
