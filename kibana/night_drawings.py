@@ -24,22 +24,17 @@ _FAILED: Final[Json] = {
 
 def _night_cells_data() -> Json:
     """The highest memory peak and the kills of each family and night."""
-    hour = {
-        "date_histogram": {"field": TIME_FIELD, "fixed_interval": "1h", "min_doc_count": 1},
-        "aggs": {
+    return vega.family_hours_data(
+        "cells",
+        _FAMILIES,
+        {"peak": "desc"},
+        found={"peak": {"max": {"field": _MEMORY_PEAK}}},
+        of_hour={
             "peak": {"max": {"field": _MEMORY_PEAK}},
             "killed": {"filter": RAN_OUT_OF_MEMORY},
             "failed": {"filter": _FAILED},
         },
-    }
-    found = {"peak": {"max": {"field": _MEMORY_PEAK}}, "hour": hour}
-    return vega.search_data(
-        "cells",
-        vega.search_reports(_FAMILIES, {"peak": "desc"}, found),
-        "family",
-        [
-            vega.formula_transform("bucket", "datum.hour.buckets"),
-            vega.flatten_transform("bucket"),
+        transform=[
             *vega.formula_transforms(
                 {
                     "at": "toDate(datum.bucket.key)",

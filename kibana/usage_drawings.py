@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from kibana import vega_parts as vega
 from kibana.colours import CPU_USE_BANDS, PERCENT_BANDS, Band
-from kibana.dashboard_model import MIXED_MEMORY, TIME_FIELD, Drawing, Json
+from kibana.dashboard_model import MIXED_MEMORY, Drawing, Json
 from kibana.vega_parts import signal
 
 _FAMILIES: Final = 25
@@ -24,18 +24,13 @@ _MEAN_OF_MEANS: Final = (
 
 def _cells_data(field: str) -> Json:
     """The values of each family and hour, added up in cells of several hours."""
-    hour = {
-        "date_histogram": {"field": TIME_FIELD, "fixed_interval": "1h", "min_doc_count": 1},
-        "aggs": {"use": {"stats": {"field": field}}},
-    }
-    found = {"measured": {"value_count": {"field": field}}, "hour": hour}
-    return vega.search_data(
+    return vega.family_hours_data(
         "hours",
-        vega.search_reports(_FAMILIES, {"measured": "desc"}, found),
-        "family",
-        [
-            vega.formula_transform("bucket", "datum.hour.buckets"),
-            vega.flatten_transform("bucket"),
+        _FAMILIES,
+        {"measured": "desc"},
+        found={"measured": {"value_count": {"field": field}}},
+        of_hour={"use": {"stats": {"field": field}}},
+        transform=[
             vega.filter_transform("datum.bucket.use.count"),
             *vega.formula_transforms(
                 {

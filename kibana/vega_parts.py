@@ -155,6 +155,35 @@ def search_data(name: str, url: Json, buckets: str, transform: Sequence[Json]) -
     }
 
 
+def family_hours_data(
+    name: str,
+    families: int,
+    order: Json,
+    *,
+    found: Json,
+    of_hour: Json,
+    transform: Sequence[Json],
+) -> Json:
+    """The data of a search of reports: a row for each family and hour, the first so many families
+    in this order. ``found`` are the aggregations of a family, ``of_hour`` those of an hour, which
+    is ``datum.bucket``.
+    """
+    hour = {
+        "date_histogram": {"field": TIME_FIELD, "fixed_interval": "1h", "min_doc_count": 1},
+        "aggs": of_hour,
+    }
+    return search_data(
+        name,
+        search_reports(families, order, {**found, "hour": hour}),
+        "family",
+        [
+            formula_transform("bucket", "datum.hour.buckets"),
+            flatten_transform("bucket"),
+            *transform,
+        ],
+    )
+
+
 def derived_data(name: str, source: str | Sequence[str], *transform: Json) -> Json:
     """Data made of other data."""
     return {"name": name, "source": source, "transform": list(transform)}
