@@ -360,16 +360,23 @@ def prepared(
         yield words
 
 
+@contextlib.contextmanager
+def folders() -> Iterator[tuple[Path, Path]]:
+    """A folder that other users can read, and the one in it for what programs write down."""
+    # Not in /tmp, which may be in memory.
+    with tempfile.TemporaryDirectory(prefix="timed-", dir="/var/tmp") as name:
+        folder, phases = Path(name), Path(name, "phases")
+        phases.mkdir()
+        folder.chmod(0o755)
+        yield folder, phases
+
+
 def observe(program: Program, *, by_monitor: bool = False) -> Observation:
     """Run the program under ``task-profiler run``, or beside a monitor that watches a simulated
     task with it; MissingError if this machine cannot.
     """
     with contextlib.ExitStack() as stack:
-        # Not in /tmp, which may be in memory.
-        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="timed-", dir="/var/tmp"))
-        folder, phases = Path(name), Path(name, "phases")
-        phases.mkdir()
-        folder.chmod(0o755)
+        folder, phases = stack.enter_context(folders())
         words = stack.enter_context(prepared(program, folder))
         enter: list[str] = []
         if "{slow_disk}" in program.command:

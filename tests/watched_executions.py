@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.integration.sidecar import NO_AWS
 from tests.simulation.known_runs import WITHOUT_CAPABILITIES, Limits, control_group, last_report
 from tests.task_endpoint import Task, TaskEndpoint
 from tests.timed_programs import Program
-from tests.timed_runs import Observation, environment, prepared, truth_of
+from tests.timed_runs import Observation, environment, folders, prepared, truth_of
 from tests.true_parts import as_level_1_knows
 from tools.waiting import LIMIT_SECONDS, has_signal_handler, wait_until
 
@@ -43,11 +42,7 @@ _SAMPLES = 3
 def watch(program: Program) -> dict[Watcher, Observation]:
     """Run the program, which begins when all watch it; MissingError if this machine cannot."""
     with contextlib.ExitStack() as stack:
-        # Not in /tmp, which may be in memory.
-        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="watched-", dir="/var/tmp"))
-        folder, phases = Path(name), Path(name, "phases")
-        phases.mkdir()
-        folder.chmod(0o755)
+        folder, phases = stack.enter_context(folders())
         words = stack.enter_context(prepared(program, folder))
         task = Task(2)
         limits = Limits(has_slow_disk="{slow_disk}" in program.command)
