@@ -17,7 +17,6 @@ from profiler.readers.linux.vforked import shares_parents_memory
 # If the machine's threads waited for disks for a smaller part of the time, sleeps that came and
 # went were hardly such waits.
 _MIN_PART = 0.02
-_NS_PER_TICK = 10_000_000  # USER_HZ is 100 on all machines that Linux runs on today
 # Of ``/proc/PID/task/TID/stat``, after the name.
 _MAJOR_FAULTS, _DISK_TICKS = 9, 39
 _IOWAIT = 5  # of the first line of ``/proc/stat``
@@ -103,7 +102,7 @@ class DiskEvidence:
         else:
             words = stat.partition(b"\n")[0].split()
             if len(words) > _IOWAIT:
-                waited_ns = int(words[_IOWAIT]) * _NS_PER_TICK
+                waited_ns = int(words[_IOWAIT]) * proc.ns_per_tick()
         are_any = (proc.number_after(stat, b"procs_blocked ") or 0) > 0
         return _MachineWaits(self._now_ns, waited_ns, are_any)
 
