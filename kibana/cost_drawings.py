@@ -1,6 +1,9 @@
 """The drawings of what sizes cost, could save, and have saved."""
 
+from collections.abc import Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from kibana import colours
 from kibana import vega_parts as vega
@@ -20,16 +23,24 @@ _WHOLE_ROW: Final[Json] = {
 }
 # Where the columns would be on each other, as on a phone, the tooltip has them.
 _NARROW_SAVINGS: Final[Json] = {"name": "narrow", "update": "width < 640"}
-_NARROW_RESIZES: Final[Json] = {"name": "narrow", "update": "width < 380"}
+_NARROW_COLUMNS: Final[Json] = {"name": "narrow", "update": "width < 380"}
 
 
-def _newest_report_search(fields: list[str], condition: Json) -> Json:
-    """The newest report that fulfils the condition."""
-    newest = {"size": 1, "sort": [{TIME_FIELD: {"order": "desc"}}], "_source": fields}
+def _newest_report_search(condition: Json, *, most_of: str | None = None) -> Json:
+    """The newest report that fulfils the condition; with ``most_of``, of those that have the most
+    of this field.
+    """
+    order = [TIME_FIELD] if most_of is None else [most_of, TIME_FIELD]
+    newest = {
+        "size": 1,
+        "sort": [{field: {"order": "desc"}} for field in order],
+        "_source": _SIZE_FIELDS,
+    }
     return {"filter": condition, "aggs": {"newest": {"top_hits": newest}}}
 
 
 _SIZE_FIELDS: Final = [
+    "task.id",
     _SAVING,
     "cost.waste_usd",
     "recommendation.vcpu",
@@ -40,6 +51,28 @@ _SIZE_FIELDS: Final = [
 ]
 
 
+# Whether a family's size is too small, which each drawing of recommended sizes asks alike.
+_SEARCHES_OF_FIT: Final[Json] = {
+    # A retry with more memory is not the size that the family has.
+    "sized": _newest_report_search(
+        {
+            "bool": {
+                "filter": [{"exists": {"field": "task.size.vcpu"}}],
+                "must_not": [{"exists": {"field": "task.retry_of"}}],
+            }
+        }
+    ),
+    "small": _newest_report_search(
+        {"range": {"recommendation.saving_percent": {"lt": 0}}}, most_of="recommendation.memory_mb"
+    ),
+}
+_FORMULAS_OF_FIT: Final = {
+    "latest": "(datum.sized.newest.hits.hits[0] || {_source: {task: {}}})._source.task.size || {}",
+    "largest": "(datum.small.newest.hits.hits[0] || {_source: {}})._source",
+    # A run costs more at its recommended size only because it needs more memory. A run before the
+    # size was enlarged may need no more than there is now.
+    "is_too_small": "(datum.largest.recommendation || {}).memory_mb > datum.latest.memory_mb",
+}
 _IS_SAME_SIZE: Final = (
     "datum.advised.vcpu == datum.latest.vcpu && datum.advised.memory_mb == datum.latest.memory_mb"
 )
@@ -49,13 +82,13 @@ _HOLDS_ALL_RUNS: Final = "!(datum.run.recommendation.memory_mb < datum.need.valu
 
 def _saving_rows() -> Json:
     """The families with a saving, each with its newest advice, unless that is about another size
-    than the family's newest run had, or another run needed more memory. The saving is the mean of
-    its successes: the newest run may be its longest.
+    than the family's newest run had, or another run needed more memory than that, or than there is.
+    The saving is the mean of its successes: the newest run may be its longest.
     """
     found = {
         "saving": {"max": {"field": _SAVING}},
-        "advice": _newest_report_search(_SIZE_FIELDS, {"range": {_SAVING: {"gt": 0}}}),
-        "sized": _newest_report_search(_SIZE_FIELDS, {"exists": {"field": "task.size.vcpu"}}),
+        "advice": _newest_report_search({"range": {_SAVING: {"gt": 0}}}),
+        **_SEARCHES_OF_FIT,
         "peak": {"max": {"field": _MEMORY_PEAK}},
         "need": {"max": {"field": "usage.memory.used_mb.max"}},
         "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
@@ -78,7 +111,7 @@ def _saving_rows() -> Json:
                 {
                     "run": "datum.advice.newest.hits.hits[0]._source",
                     "advised": "datum.run.task.size",
-                    "latest": "datum.sized.newest.hits.hits[0]._source.task.size",
+                    **_FORMULAS_OF_FIT,
                     "runs": (
                         "datum.run.recommendation.saving_usd_per_month / datum.run.cost.waste_usd"
                     ),
@@ -92,9 +125,10 @@ def _saving_rows() -> Json:
                     "size": vega.size_text(
                         "datum.run.recommendation.vcpu", "datum.run.recommendation.memory_mb"
                     ),
+                    "now": vega.size_text("datum.latest.vcpu", "datum.latest.memory_mb"),
                 }
             ),
-            vega.filter_transform(f"datum.usd > 0 && {_IS_SAME_SIZE}"),
+            vega.filter_transform(f"datum.usd > 0 && !datum.is_too_small && {_IS_SAME_SIZE}"),
             vega.filter_transform(_HOLDS_ALL_RUNS),
             vega.sort_transform("usd", "descending"),
         ],
@@ -112,7 +146,7 @@ def _saving_marks() -> list[Json]:
     tooltip = {
         "Family": "datum.key",
         "Saving a month": _ESTIMATE,
-        "Recommended": "datum.size",
+        "Size": "datum.now + ' → ' + datum.size",
         "Memory peak": vega.known_text("datum.memory", vega.percent_text("datum.memory")),
         "CPU mean": vega.known_text("datum.vcpu", vega.percent_text("datum.vcpu")),
         "Cost in the time range": vega.usd_text("datum.paid"),
@@ -229,9 +263,10 @@ SAVINGS: Final = Drawing(
         "An estimate: the mean saving of the family's successes, each by its own recommended size, "
         "times its runs a month (of one run, if fewer than 5 are known). The size is that of the "
         "newest run that could have been cheaper, if the family's newest run has its size, and no "
-        "run needed more memory. `task-profiler recommend` reads all runs of a family together. "
-        "The highest memory peak, the mean CPU usage and the list price are of all runs in the "
-        f"time range. The 25 families with the largest savings. {MIXED_MEMORY}"
+        "run needed more memory: families that are too small are below. `task-profiler recommend` "
+        "reads all runs of a family together. The highest memory peak, the mean CPU usage and the "
+        "list price are of all runs in the time range. The 25 families with the largest savings. "
+        f"{MIXED_MEMORY}"
     ),
     spec=_savings_drawing(),
     width=38,
@@ -246,7 +281,7 @@ def _resized_families() -> Json:
     found = {
         "before": {"filter": {"bool": {"must_not": [is_resized]}}, "aggs": {"cost": cost}},
         "after": {"filter": is_resized, "aggs": {"cost": cost}},
-        "size": _newest_report_search(_SIZE_FIELDS, is_resized),
+        "size": _newest_report_search(is_resized),
         "resized": {"filter": is_resized, "aggs": {"cost": {"sum": {"field": "cost.usd"}}}},
     }
     order = {"resized>cost": "desc"}
@@ -278,42 +313,60 @@ def _resized_families() -> Json:
     )
 
 
-def _resizes_drawing() -> Json:
+class _TextColumn(Struct, frozen=True, kw_only=True):
+    """A column of texts: ``x`` is its place, ``text`` the text of a row, both as expressions.
+
+    ``is_wide``: a phone has no room for it.
+    """
+
+    title: str
+    text: str
+    x: str
+    align: str = "left"
+    is_wide: bool = True
+
+
+def _columns_drawing(rows: Json, columns: Sequence[_TextColumn], empty: str) -> Json:
+    """A row of texts for each family; ``empty`` is said without any."""
     middle = {"y": vega.scaled_value("row", "key", band=0.5)}
-    texts = {
-        "change": "datum.change",
-        "run": (
-            vega.known_text("datum.before", vega.usd_text("datum.before"), "'?'")
-            + " + ' → ' + "
-            + vega.usd_text("datum.after")
-        ),
-        "runs": "format(datum.runs, ',')",
-        "saved": vega.known_text("datum.saved", vega.usd_text("datum.saved")),
-    }
-    columns = {
-        "change": ("Size", "8", "left", True),
-        "run": ("Cost of a run", "width * 0.5", "left", True),
-        "runs": ("Runs since", "width * 0.83", "right", True),
-        "saved": ("Saved", "width - 4", "right", False),
-    }
-    marks = [vega.empty_message("families", "No run of a resized definition in this time range")]
-    for name, (title, place, align, is_wide) in columns.items():
-        encoding = {"x": signal(place), "align": {"value": align}}
+    marks = [vega.empty_message("families", empty)]
+    for column in columns:
+        encoding = {"x": signal(column.x), "align": {"value": column.align}}
         heading = {**encoding, "y": {"value": -10}}
-        marks.append(_heading(title, heading, is_wide=is_wide))
-        text = f"narrow ? '' : {texts[name]}" if is_wide else texts[name]
+        marks.append(_heading(column.title, heading, is_wide=column.is_wide))
+        text = f"narrow ? '' : {column.text}" if column.is_wide else column.text
         marks.append(vega.label("families", text, {**encoding, **middle}))
-    tooltip = {title: texts[name] for name, (title, *_) in columns.items()}
+    tooltip = {column.title: column.text for column in columns}
     marks.append(vega.tooltip_area("families", {"Family": "datum.key", **tooltip}, _WHOLE_ROW))
     return vega.frame(
-        [_resized_families()],
+        [rows],
         marks,
-        signals=[vega.name_width(), _NARROW_RESIZES],
+        signals=[vega.name_width(), _NARROW_COLUMNS],
         scales=[vega.row_scale("families")],
         axes=[vega.row_axis()],
     )
 
 
+_RESIZE_COLUMNS: Final = (
+    _TextColumn(title="Size", text="datum.change", x="8"),
+    _TextColumn(
+        title="Cost of a run",
+        text=vega.known_text("datum.before", vega.usd_text("datum.before"), "'?'")
+        + " + ' → ' + "
+        + vega.usd_text("datum.after"),
+        x="width * 0.5",
+    ),
+    _TextColumn(
+        title="Runs since", text="format(datum.runs, ',')", x="width * 0.83", align="right"
+    ),
+    _TextColumn(
+        title="Saved",
+        text=vega.known_text("datum.saved", vega.usd_text("datum.saved")),
+        x="width - 4",
+        align="right",
+        is_wide=False,
+    ),
+)
 RESIZES: Final = Drawing(
     key="saved-by-resizes",
     title="What resizes have saved",
@@ -322,8 +375,78 @@ RESIZES: Final = Drawing(
         "the mean cost of a run before the resize, less the mean since then, times the runs since "
         "then, of the time range."
     ),
-    spec=_resizes_drawing(),
+    spec=_columns_drawing(
+        _resized_families(),
+        _RESIZE_COLUMNS,
+        "No run of a resized definition in this time range",
+    ),
     width=24,
+    height=9,
+)
+
+
+def _too_small_families() -> Json:
+    """The families of which a run needed more memory than the newest one had, with the advice of
+    the run that needed the most.
+    """
+    small = _SEARCHES_OF_FIT["small"]
+    tasks = {"cardinality": {"field": "task.id"}}
+    found = {
+        **_SEARCHES_OF_FIT,
+        "small": {**small, "aggs": {**small["aggs"], "tasks": tasks}},
+        "peak": {"max": {"field": _MEMORY_PEAK}},
+    }
+    return vega.search_data(
+        "families",
+        vega.search_reports(12, {"small>tasks": "desc"}, found),
+        "family",
+        [
+            *vega.formula_transforms(_FORMULAS_OF_FIT),
+            vega.filter_transform("datum.is_too_small"),
+            *vega.formula_transforms(
+                {
+                    "tasks": "datum.small.tasks.value",
+                    "percent": "datum.peak.value",
+                    "task": "datum.largest.task.id",
+                    "change": (
+                        vega.size_text("datum.latest.vcpu", "datum.latest.memory_mb")
+                        + " + ' → ' + "
+                        + vega.size_text(
+                            "datum.largest.recommendation.vcpu",
+                            "datum.largest.recommendation.memory_mb",
+                        )
+                    ),
+                }
+            ),
+        ],
+    )
+
+
+_TOO_SMALL_COLUMNS: Final = (
+    _TextColumn(title="Size", text="datum.change", x="8", is_wide=False),
+    _TextColumn(
+        title="Memory peak",
+        text=vega.known_text("datum.percent", vega.percent_text("datum.percent"), "'-'"),
+        x="width * 0.52",
+        align="right",
+    ),
+    _TextColumn(title="Tasks", text="format(datum.tasks, ',')", x="width * 0.62", align="right"),
+    _TextColumn(title="Largest need", text="datum.task", x="width * 0.66"),
+)
+TOO_SMALL: Final = Drawing(
+    key="too-small-families",
+    title="Too small",
+    description=(
+        "Families of which a run needed more memory than the newest run has. The recommended size "
+        "is that of the run with the largest need, which the last column names. Tasks: those for "
+        "which a larger size is recommended. The memory peak is of all runs in the time range. The "
+        f"12 families with the most of these tasks. {MIXED_MEMORY}"
+    ),
+    spec=_columns_drawing(
+        _too_small_families(),
+        _TOO_SMALL_COLUMNS,
+        "No run needed more memory than its family has now",
+    ),
     height=9,
 )
 

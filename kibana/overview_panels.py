@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kibana import colours
 from kibana import dashboard_model as model
 from kibana import panel_builders as parts
-from kibana.cost_drawings import COST_BY_DAY, RESIZES, SAVINGS
+from kibana.cost_drawings import COST_BY_DAY, RESIZES, SAVINGS, TOO_SMALL
 from kibana.dashboard_model import (
     ColouredCase,
     Dashboard,
@@ -207,29 +207,9 @@ OVERVIEW: Final = Dashboard(
 )
 
 
-_SAVING: Final = "recommendation.saving_percent"
-_HAS_WASTE: Final = "cost.waste_usd > 0"
-_IS_TOO_SMALL: Final = f"{_SAVING} < 0"
+_WAS_TOO_SMALL: Final = "recommendation.saving_percent < 0"
 # A Fargate task is paid once: the reports of its other containers have no cost.
 _COST_UNKNOWN: Final = f'not {parts.COST_KNOWN} and not task.launch_type: "FARGATE"'
-# One order for all rows: the family with the most waste first.
-_FAMILY_ROWS: Final = tuple(replace(terms, order_by=parts.WASTE) for terms in parts.FAMILY_ROWS)
-
-
-def _newest_advice(*before: PanelMetric) -> tuple[PanelMetric, ...]:
-    """The sizes, the advice and the saving of one run: the newest."""
-    return (
-        *before,
-        parts.LATEST_TASK,
-        parts.latest("usage.cpu.size", "vCPU"),
-        parts.latest("recommendation.vcpu", "→ vCPU"),
-        parts.latest("usage.memory.size_mb", "MB"),
-        parts.latest("recommendation.memory_mb", "→ MB"),
-        parts.latest("usage.memory.percent.max", "Peak %"),
-        parts.latest(_SAVING, "Saving %"),
-    )
-
-
 RIGHT_SIZING: Final = Dashboard(
     key="right-sizing",
     title="Right-sizing",
@@ -245,43 +225,31 @@ RIGHT_SIZING: Final = Dashboard(
                 SAVING_TILE,
                 parts.number(
                     "sizing-too-small",
-                    "Tasks that are too small",
-                    "Tasks for which a larger size is recommended.",
+                    "Tasks that were too small",
+                    "Tasks for which a larger size is recommended. Families that still have too "
+                    "little are below.",
                     replace(parts.TASKS, label="Too small"),
                     width=10,
                     height=7,
-                    condition=_IS_TOO_SMALL,
+                    condition=_WAS_TOO_SMALL,
                 ),
             )
         ),
         RESIZES,
         COST_BY_DAY,
-        parts.table(
-            "too-small-table",
-            "Too small",
-            "Families of which some runs need a larger size, by account and Region. The columns "
-            "after the number of tasks are of the newest such run. →: recommended.",
-            *_newest_advice(parts.TASKS)[:-1],
-            terms=parts.FAMILY_ROWS,
-            condition=_IS_TOO_SMALL,
-            is_short=True,
-            height=8,
-        ),
-        parts.table(
-            "right-size-table",
-            "Recommended size by each family's newest run",
-            "Size, recommendation and saving of the newest run that could be smaller, by account "
-            "and Region. The 25 families with the largest saving of all such runs. Families "
-            "without a known cost are below. →: recommended.",
-            *_newest_advice(replace(parts.WASTE, label="Saving")),
-            terms=_FAMILY_ROWS,
-            condition=f"{_HAS_WASTE} and recommendation.vcpu: *",
-        ),
+        TOO_SMALL,
         parts.table(
             "no-cost-table",
             "Families without a known cost",
             "Runs on EC2 instances and GPUs have no list price. The sizes are of the newest run.",
-            *_newest_advice(parts.TASKS, parts.highest("usage.gpu.count", "GPUs"))[:-1],
+            parts.TASKS,
+            parts.highest("usage.gpu.count", "GPUs"),
+            parts.LATEST_TASK,
+            parts.latest("usage.cpu.size", "vCPU"),
+            parts.latest("recommendation.vcpu", "→ vCPU"),
+            parts.latest("usage.memory.size_mb", "MB"),
+            parts.latest("recommendation.memory_mb", "→ MB"),
+            parts.latest("usage.memory.percent.max", "Peak %"),
             terms=(
                 parts.FAMILIES,
                 TermsBuckets(

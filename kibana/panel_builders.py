@@ -12,7 +12,6 @@ from kibana.dashboard_model import ColouredCase, Control, Kind, Panel, PanelMetr
 
 TASKS: Final = PanelMetric(operation="count_distinct", field="task.id", label="Tasks")
 COST_KNOWN: Final = "cost.usd: *"  # the sum of unknown amounts would be $0.00
-WASTE: Final = PanelMetric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
 FAMILIES: Final = TermsBuckets(
     field="task.family", label="Family", size=25, order_by=model.BY_COUNT

@@ -421,9 +421,15 @@ def _drawing_spec() -> Json:
     second = f"{first} + chart + {_GAP_PX}"
     empty = {"x": signal("width / 2"), "y": signal("height / 2"), "align": {"value": "center"}}
     memory_unit = f"({_FIRST_RUN}.memory_unit == 1024 ? 'GB' : 'MB')"
+    is_measured = " || ".join(
+        f"isValid({_FIRST_RUN}.{value})"
+        for value in ("cpu.percent", "memory.percent", "memory.used_mb")
+    )
     no_curve = (
         f"!{_HAS_RUN} ? 'No run in this time range'"
-        f" : {_HAS_CURVE} ? '' : 'No curve: the run has no measurement'"
+        f" : {_HAS_CURVE} ? ''"
+        f" : {is_measured} ? 'No curve: the report has totals, but no values over time'"
+        " : 'No curve: the run has no measurement'"
     )
     return vega.frame(
         _data_sources(),

@@ -590,11 +590,23 @@ def cheaper_run(size: Json, saving_usd: float = 0.1, runs: float = 35) -> Json:
     return {"recommendation": advice, "cost": {"waste_usd": saving_usd}, "task": {"size": size}}
 
 
-def families_with_a_saving(advised: Json, latest: Json, peak_mb: float = 100) -> list[str]:
-    """The families of the drawing, of one whose newest run has another size than the advised."""
+def run_with_too_little(needed_mb: float) -> Json:
+    """The document of a run that needed more memory than it had."""
+    advice = {"saving_percent": -4.5, "vcpu": 2, "memory_mb": needed_mb}
+    return {"recommendation": advice, "task": {"id": "tight", "size": {"vcpu": 2}}}
+
+
+def families_with_a_saving(
+    advised: Json, latest: Json, peak_mb: float = 100, small: tuple[Json, ...] = ()
+) -> list[str]:
+    """The families of the drawing, of one whose newest run has another size than the advised.
+
+    ``small``: its run that needed the most of those that had too little.
+    """
     family = {
         "key": "nightly",
         "advice": newest(cheaper_run(advised)),
+        "small": {**newest(*small), "tasks": {"value": len(small)}},
         "successes": {"saved": {"value": 0.3}, "known": {"value": 6}},
         "sized": newest({"task": {"size": latest}}),
         "need": {"value": peak_mb},
@@ -602,6 +614,8 @@ def families_with_a_saving(advised: Json, latest: Json, peak_mb: float = 100) ->
     }
     answers = {"families": {"aggregations": {"family": {"buckets": [family]}}}}
     rows = evaluate(DRAWING["savings-by-family"], answers, VERSIONS[0])["data"]["families"]
+    too_small = evaluate(DRAWING["too-small-families"], answers, VERSIONS[0])["data"]["families"]
+    assert not (rows and too_small)  # one answer
     # The mean of the successes times the runs a month, not the newest run's own saving.
     assert [row["usd"] for row in rows] in ([], [close(0.3 / 6 * 35)])
     return [row["key"] for row in rows]
@@ -619,6 +633,37 @@ def test_a_size_that_another_run_would_not_fit_into_is_not_drawn_as_a_saving() -
     size = {"vcpu": 2, "memory_mb": 4096}
     assert families_with_a_saving(size, size, peak_mb=2048) == ["nightly"]
     assert families_with_a_saving(size, size, peak_mb=2049) == []
+
+
+def families_that_are_too_small(latest: Json, needed_mb: float) -> list[tuple[str, str]]:
+    """The families of the drawing with their sizes, of one of which a run needed so much."""
+    needed = run_with_too_little(needed_mb)
+    family = {
+        "key": "nightly",
+        "small": {**newest(needed), "tasks": {"value": 1}},
+        "sized": newest({"task": {"size": latest}}),
+        "peak": {"value": 88},
+    }
+    answers = {"families": {"aggregations": {"family": {"buckets": [family]}}}}
+    rows = evaluate(DRAWING["too-small-families"], answers, VERSIONS[0])["data"]["families"]
+    return [(row["key"], row["change"]) for row in rows]
+
+
+def test_a_family_of_which_a_run_had_too_little_memory_is_too_small_and_saves_nothing() -> None:
+    """Its newest run, a small one, could have been cheaper: it was in both lists."""
+    size = {"vcpu": 2, "memory_mb": 4096}
+    assert families_with_a_saving(size, size, small=(run_with_too_little(5120),)) == []
+    assert families_that_are_too_small(size, 5120) == [
+        ("nightly", "2 vCPU, 4 GB → 2 vCPU, 5 GB"),
+    ]
+
+
+def test_a_family_that_has_been_enlarged_enough_since_is_not_too_small() -> None:
+    size = {"vcpu": 2, "memory_mb": 8192}
+    assert families_with_a_saving(size, size, small=(run_with_too_little(5120),)) == ["nightly"]
+    assert families_that_are_too_small(size, 5120) == []
+    assert families_that_are_too_small(size, 8192) == []
+    assert families_that_are_too_small(size, 9216) != []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -688,16 +733,38 @@ def test_a_part_of_the_recommended_size_that_is_unknown_is_left_out(
     assert not [text for text in texts if "NaN" in text or "undefined" in text]
 
 
-def test_a_peak_without_a_share_is_told_in_megabytes() -> None:
-    """A task on an instance may have neither a size nor a limit."""
+def texts_of_report(usage: Json) -> list[str]:
+    """The texts of the drawing of a run without series, of which a report has this use."""
     document = {
         "event": {"dataset": "task.report"},
         "task": {"id": "a", "family": "nightly", "status": "success"},
-        "usage": {"memory": {"used_mb": {"max": 512}}},
+        "usage": usage,
     }
     run = {"report": newest(document), "checkpoint": {**newest(), "at": {"buckets": []}}}
     answers = {"run": {"aggregations": {"task": {"buckets": [{"run": {"buckets": [run]}}]}}}}
-    assert "512 MB" in evaluate(DRAWING["run-curves"], answers, VERSIONS[0])["texts"]
+    view = evaluate(DRAWING["run-curves"], answers, VERSIONS[0])
+    assert view["warnings"] == []
+    return list(view["texts"])
+
+
+def test_a_peak_without_a_share_is_told_in_megabytes() -> None:
+    """A task on an instance may have neither a size nor a limit."""
+    assert "512 MB" in texts_of_report({"memory": {"used_mb": {"max": 512}}})
+
+
+@pytest.mark.parametrize(
+    ("usage", "why"),
+    [
+        ({"memory": {"used_mb": {"max": 512}}}, "the report has totals, but no values over time"),
+        ({"memory": {"percent": {"max": 50}}}, "the report has totals, but no values over time"),
+        ({"cpu": {"percent": {"avg": 5}}}, "the report has totals, but no values over time"),
+        ({"cpu": {"size": 2}, "memory": {"size_mb": 4096}}, "the run has no measurement"),
+        ({"duration_ms": 5000}, "the run has no measurement"),
+    ],
+)
+def test_why_a_run_has_no_curve(usage: Json, why: str) -> None:
+    """A run with its peak in a tile was said to have no measurement."""
+    assert [text for text in texts_of_report(usage) if "curve" in text] == [f"No curve: {why}"]
 
 
 def verdict_of(**task: Any) -> tuple[str, str, str]:
@@ -986,8 +1053,11 @@ def test_no_text_of_a_run_is_on_another_one_or_outside(
         assert max(box[3] for box in boxes) <= width + 20
 
 
-def money_rows(rows: int = 25) -> dict[str, Json]:
-    """What the searches of money by family answer, with long names and amounts."""
+def money_rows(rows: int, *small: Json) -> dict[str, Json]:
+    """What the searches of sizes by family answer, with long names and amounts.
+
+    ``small``: the run of each that had too little memory.
+    """
     size = {"vcpu": 16, "memory_mb": 73_728}
     advice = {"saving_usd_per_month": 2602.92, "vcpu": 8, "memory_mb": 49_152}
     run = {"recommendation": advice, "cost": {"waste_usd": 1.0}, "task": {"size": size}}
@@ -996,6 +1066,7 @@ def money_rows(rows: int = 25) -> dict[str, Json]:
             "key": f"RNASEQ_ALIGN_STAR_BAM_SORT_SAMTOOLS_SORT_{number}",
             "advice": newest(run),
             "sized": newest({"task": {"size": size}}),
+            "small": {**newest(*small), "tasks": {"value": 1234}},
             "successes": {"saved": {"value": 50}, "known": {"value": 50}},
             "size": newest({"task": {"size": advice, "resized_from": "definition/16384/73728"}}),
             "before": {"cost": {"value": 12.34}},
@@ -1007,14 +1078,26 @@ def money_rows(rows: int = 25) -> dict[str, Json]:
     return {"families": {"aggregations": {"family": {"buckets": families}}}}
 
 
+TOO_LITTLE = (
+    {
+        "recommendation": {"vcpu": 16, "memory_mb": 122_880},
+        "task": {"id": "0123456789abcdef0123456789abcdef"},
+    },
+)
+
+
 @pytest.mark.parametrize("width", [340, 480, 700, 950, 1380])
-@pytest.mark.parametrize(("key", "rows"), [("savings-by-family", 25), ("saved-by-resizes", 12)])
+@pytest.mark.parametrize(
+    ("key", "rows"),
+    [("savings-by-family", 25), ("saved-by-resizes", 12), ("too-small-families", 12)],
+)
 def test_no_text_of_money_by_family_is_on_another_one_or_outside(
     key: str, rows: int, width: int
 ) -> None:
     """On a phone, all columns were on each other."""
     for version in VERSIONS:
-        view = evaluate(DRAWING[key], money_rows(rows), version, width=width)
+        answers = money_rows(rows, *TOO_LITTLE if key == "too-small-families" else ())
+        view = evaluate(DRAWING[key], answers, version, width=width)
         assert view["warnings"] == []
         assert len(view["boxes"]) > rows
         assert overlapping(view["boxes"]) == []
@@ -1069,16 +1152,24 @@ def test_curves_without_a_run_have_no_axes(filled: SearchServer) -> None:
     assert not {"vCPU", "MB"} & {*drawn(filled, "run-curves", "none")["texts"]}
 
 
-def test_the_recommended_sizes(shown: Shown) -> None:
-    rows = by_family(shown("right-size-table"))
-    assert rows[("nightly",)] == (close(usd(621) / 2), "b", 2, 1, 1024, 2048, close(50), close(50))
-
-
 def test_families_that_are_too_small(shown: Shown, filled: SearchServer) -> None:
+    """The retry of a killed run with more memory does not make its family's size larger."""
+    assert drawn(filled, "too-small-families")["data"]["families"] == []
     with too_small(filled):
-        assert shown("sizing-too-small") == {(): (1,)}
-        found = by_family(shown("too-small-table"))
-    assert found == {("tight",): (1, "tight", 2, 2, 1024, 5120, close(75))}
+        (hit,) = search(filled, query={"term": {"task.id": "tight"}})["hits"]["hits"]
+        retry = json.loads(json.dumps(hit["_source"]))
+        retry["task"] |= {"id": "again", "retry_of": "tight"}
+        retry["task"]["size"]["memory_mb"] = 8192
+        retry["@timestamp"] = "2026-03-01T11:59:00.000Z"
+        del retry["recommendation"]
+        with put_documents(filled, retry):
+            assert shown("sizing-too-small") == {(): (1,)}
+            view = drawn(filled, "too-small-families")
+    (row,) = view["data"]["families"]
+    assert row["key"] == row["task"] == "tight"
+    assert row["change"] == "2 vCPU, 4 GB → 2 vCPU, 5 GB"
+    assert (row["tasks"], row["percent"]) == (1, close(75))
+    assert {"tight", "75 %", "2 vCPU, 4 GB → 2 vCPU, 5 GB"} <= {*view["texts"]}
 
 
 def facts_of(server: SearchServer, task: str) -> str:

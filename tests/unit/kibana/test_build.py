@@ -204,7 +204,7 @@ def test_the_list_of_outcomes_has_the_words_of_the_forwarder_alone() -> None:
 @each_file
 def test_a_table_of_few_rows_is_not_higher_than_three_of_them(name: str) -> None:
     short = {panel.title for panel in PANELS if panel.is_short}
-    assert len(short) == 6
+    assert len(short) == 5
     for dashboard in DASHBOARDS:
         for place, shown in placed(name, dashboard):
             if shown["attributes"]["title"] in short:
@@ -323,7 +323,7 @@ def test_a_number_of_the_memory_of_several_runs_says_which_may_mean_another() ->
         for metric in panel.metrics
         if metric.operation != "latest" and metric.field.startswith("usage.memory.")
     }
-    assert len(mixed) == 5
+    assert len(mixed) == 6
     assert [title for title, text in mixed.items() if MIXED_MEMORY not in text] == []
 
 
