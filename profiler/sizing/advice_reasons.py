@@ -498,9 +498,26 @@ def _price_if_moved_sentences(
 
 def _margin_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason for the memory's margin; that for means of minutes is said as a caveat."""
-    is_used = choice.margin.why and evidence.needs.required_memory_mb
-    if is_used and not evidence.precision.is_by_minute:
-        yield f"The memory has {choice.margin.margin_text}: {choice.margin.why}."
+    if choice.is_memory_without_margin:
+        yield (
+            f"The memory must be more than {format_memory(choice.need.above_mb)}, with no margin "
+            "above that: how much more the killed run needed is not known."
+        )
+        return
+    margin = choice.margin
+    used_mb = evidence.needs.required_memory_mb
+    if not (margin.why and used_mb) or evidence.precision.is_by_minute:
+        return
+    if choice.is_margin_cut:
+        yield f"The memory has less than {margin.margin_text}, which it should have: {margin.why}."
+    elif choice.need.above_mb >= used_mb:
+        # Beside a size that is hardly more than that with which the run was killed.
+        yield (
+            f"The memory has {margin.margin_text} above the {format_memory(used_mb)} that a run "
+            f"used: {margin.why}."
+        )
+    else:
+        yield f"The memory has {margin.margin_text}: {margin.why}."
 
 
 def _why_memory_is_not_smaller(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -689,9 +706,12 @@ def _caveat_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
     if evidence.outcomes.stopped and evidence.outcomes.runs == evidence.outcomes.stopped:
         yield "Every run was stopped before its end, so the task may need more."
     if evidence.precision.is_by_minute:
+        with_margin = f", so the memory has {choice.margin.margin_text}"
+        if choice.is_memory_without_margin or choice.is_margin_cut:
+            with_margin = ""
         yield (
             "The runs were sampled each minute, by Container Insights: shorter peaks are not "
-            f"included, so the memory has {choice.margin.margin_text}."
+            f"included{with_margin}."
         )
     if evidence.precision.is_too_short and not evidence.precision.is_by_minute:
         yield (

@@ -143,6 +143,20 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return not self.is_fargate and self.is_other_size_better and not has_more
 
     @property
+    def is_memory_without_margin(self) -> bool:
+        """Whether the memory is only more than that with which a run was killed, because that is
+        more than the runs used, with a margin.
+        """
+        need = self.need
+        is_kill_decisive = max(need.memory_mb, need.held_mb) <= need.above_mb
+        return is_kill_decisive and 0 < need.above_mb < (self.size.memory_mb or 0)
+
+    @property
+    def is_margin_cut(self) -> bool:
+        """Whether the memory has less than the margin: an instance or Fargate has no more."""
+        return (self.size.memory_mb or 0) < self.need.memory_mb - ROUNDING
+
+    @property
     def exceeds_fargate(self) -> bool:
         """Whether a run was killed at Fargate's largest memory, so that no size is recommended."""
         return self.is_fargate and self.need.above_mb >= LARGEST.memory_mb

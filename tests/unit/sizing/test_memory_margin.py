@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.record.record_model import PeakSource, Report, Sampling, TaskSize
+from profiler.sizing.advice import Advice
 from profiler.sizing.choose_size import SizePolicy, memory_margin_of
 from profiler.sizing.memory_margin import (
     EACH_SECOND_PERCENT,
@@ -337,3 +338,97 @@ def test_a_killed_run_does_not_show_what_it_needed(
     margin = memory_margin_of(evidence, SizePolicy())
     assert margin.percent == pytest.approx(percent)
     assert margin.why == why
+
+
+def margin_reasons(found: Advice) -> list[str]:
+    """What the reasons say of the margin of the memory."""
+    starts = ("The memory has ", "The memory must be ")
+    return [reason for reason in found.reasons if reason.startswith(starts)]
+
+
+KILLED_AT_4_GB = "The memory must be more than 4 GB, with no margin above that: "
+ABOVE_USED = "The memory has a margin of 20 % above the {} that a run used: "
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "peak_mb", "memory_mb", "sentence"),
+    [
+        # That is 1.6 % more than 4 GB, beside "a margin of 20 %".
+        ("EC2", 3300, 4160, KILLED_AT_4_GB),
+        ("FARGATE", 3300, 5120, KILLED_AT_4_GB),
+        ("EC2", 3450, 4160, ABOVE_USED.format("3.4 GB")),
+        ("EC2", 4090, 4928, ABOVE_USED.format("4 GB")),
+    ],
+)
+def test_the_margin_beside_a_kill_is_the_one_that_the_number_has(
+    launch_type: str, peak_mb: float, memory_mb: float, sentence: str
+) -> None:
+    killed = report(
+        peak_mb=peak_mb,
+        size=(1, 4096),
+        launch_type=launch_type,
+        likely_out_of_memory=True,
+        status="failure",
+        exit_code=137,
+    )
+    found = advice([killed])
+    assert found.choice.size.memory_mb == memory_mb
+    (said,) = margin_reasons(found)
+    assert said == f"{sentence}how much more the killed run needed is not known."
+
+
+JOBS = "AWSBatch-spot-0a1b2c3d-1111-2222-3333-444455556666"
+
+
+def test_a_margin_for_which_an_instance_has_no_room_is_not_said_to_be_there() -> None:
+    """9 % are left of 10: the sentence that the memory had 10 % stood beside it."""
+    found = advice(
+        report(number, peak_mb=7_300, size=(4, 16_384), launch_type="EC2", cluster=JOBS)
+        for number in range(30)
+    )
+    assert found.choice.size.memory_mb == 7_936
+    (said,) = margin_reasons(found)
+    assert said.startswith("The memory has less than a margin of 10 %, which it should have: the")
+
+
+killable_runs = st.lists(
+    st.tuples(st.floats(1, 300_000), st.booleans()),  # used; whether it was killed
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(
+    killable_runs,
+    st.sampled_from([512, 2048, 4096, 8192, 122_880, 250_000]),
+    st.sampled_from(["FARGATE", "EC2"]),
+    st.sampled_from(["batch", JOBS]),
+)
+def test_a_reason_names_no_margin_that_the_memory_does_not_have(
+    runs: list[tuple[float, bool]], size_mb: int, launch_type: str, cluster: str
+) -> None:
+    found = advice(
+        report(
+            number,
+            peak_mb=min(used_mb, size_mb),
+            size=(1, size_mb),
+            launch_type=launch_type,
+            cluster=cluster,
+            likely_out_of_memory=is_killed,
+            status="failure" if is_killed else "success",
+        )
+        for number, (used_mb, is_killed) in enumerate(runs)
+    )
+    memory_mb = found.choice.size.memory_mb or 0
+    used_mb = found.evidence.needs.required_memory_mb or 0
+    killed_mb = found.evidence.needs.oom_size_mb or 0
+    with_margin_mb = used_mb * found.choice.margin.factor
+    for reason in margin_reasons(found):
+        if reason.startswith("The memory has a margin"):
+            assert memory_mb >= with_margin_mb - 1e-6
+            # Where a run was killed with more than it used, the reason says what the margin is of.
+            assert (" that a run used: " in reason) == (killed_mb >= used_mb)
+        elif reason.startswith("The memory has less than"):
+            assert memory_mb < with_margin_mb
+        else:
+            assert memory_mb > killed_mb >= with_margin_mb
