@@ -89,7 +89,7 @@ class FakeHttpServer:
 
 
 class OneAnswer(FakeHttpServer):
-    """Gives one answer of JSON, which a test may change, to every request; keeps their paths,
+    """Gives one answer, JSON unless a test changes it, to every request; keeps their paths,
     headers and bodies.
     """
 
@@ -97,6 +97,7 @@ class OneAnswer(FakeHttpServer):
         super().__init__()
         self.status = status
         self.body = body
+        self.media_type = "application/json"
         self.paths: list[str] = []
         self.headers: list[Message] = []
         self.bodies: list[bytes] = []
@@ -109,7 +110,7 @@ class OneAnswer(FakeHttpServer):
         self.bodies.append(body)
         return (
             self.status,
-            {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"},
+            {"X-Elastic-Product": "Elasticsearch", "Content-Type": self.media_type},
             self.body,
         )
 

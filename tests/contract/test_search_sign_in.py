@@ -4,6 +4,7 @@ what errors say.
 
 import gzip
 import json
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -149,6 +150,22 @@ def test_a_failed_request_shows_its_status_and_no_secret(
         assert error.value.status == status
         assert error.value.is_retryable == (status in {429, 503, None})
         assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize("answer", ["<html>", '{"items": [', ""])
+@pytest.mark.parametrize("media_type", ["application/json", "image/png"])
+def test_an_answer_that_is_not_json_is_an_error_that_can_be_retried_and_shows_no_secret(
+    media_type: str, answer: str
+) -> None:
+    with OneAnswer(body=f"{answer}{SECRET}".encode()) as server:
+        server.media_type = media_type
+        for cluster in clusters(server.url, Credentials(api_key=SECRET)):
+            with pytest.raises(
+                SearchClusterError, match=f"^{cluster.engine} sent an invalid response: it is not"
+            ) as error:
+                cluster.write_documents(DOCUMENTS, 5)
+            assert error.value.is_retryable
+            assert SECRET not in "".join(traceback.format_exception(error.value))
 
 
 # The commands, over real sockets.

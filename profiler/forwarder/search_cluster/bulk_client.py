@@ -432,6 +432,13 @@ def rejection_sentence(engine: str, status: int | None, error: object) -> str:
     return f"{engine} answered HTTP {status}{code}."
 
 
+def undecodable_answer(engine: str) -> SearchClusterError:
+    """The error for an answer that is not JSON, as a proxy may send it for a while: it can be
+    retried. It does not quote the answer, which may repeat the request.
+    """
+    return SearchClusterError(f"{engine} sent an invalid response: it is not JSON.", status=None)
+
+
 def _item_result(item: object) -> ItemResult:
     outcome = None
     if isinstance(item, dict):

@@ -94,6 +94,8 @@ class ElasticsearchCluster(bulk_client.SearchCluster):
             raise SearchClusterError(
                 f"The server is not Elasticsearch 7.14 or later.{_OPENSEARCH_HINT}", status=0
             ) from error
+        except elasticsearch.SerializationError:
+            raise bulk_client.undecodable_answer(self.engine) from None
         except elasticsearch.TransportError as error:
             raise SearchClusterError(
                 f"Elasticsearch cannot be reached ({type(error).__name__}).", status=None

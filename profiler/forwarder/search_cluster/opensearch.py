@@ -62,6 +62,8 @@ class OpenSearchCluster(bulk_client.SearchCluster):
             raise SearchClusterError(
                 f"OpenSearch cannot be reached ({type(error).__name__}).", status=None
             ) from error
+        except opensearchpy.SerializationError:
+            raise bulk_client.undecodable_answer(self.engine) from None
         except opensearchpy.TransportError as error:
             status = error.status_code if isinstance(error.status_code, int) else None
             message = bulk_client.rejection_sentence(self.engine, status, error.error)
