@@ -119,7 +119,7 @@ class HistoryStore:
         with self._as_profiler_errors():
             try:
                 os.lstat(self.path)  # in a folder that may not be searched, the file may be there
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
                 with _empty_database() as connection:
                     yield connection
                 return
@@ -183,9 +183,11 @@ class HistoryStore:
                 f"{self.path} {_describe_error(error, self._named_by)}"
             ) from error
         except OSError as error:
+            remedy = f"name another file by {self._named_by}."
+            if not isinstance(error, NotADirectoryError):
+                remedy = f"make its folder writable, or {remedy}"
             raise TaskProfilerError(
-                f"{self.path} cannot be opened ({error.strerror or error}): make its folder "
-                f"writable, or name another file by {self._named_by}."
+                f"{self.path} cannot be opened ({error.strerror or error}): {remedy}"
             ) from error
 
     def keep_running(

@@ -254,6 +254,21 @@ def test_a_file_that_cannot_be_a_history_is_named_where_another_can_be_named(
         assert done.stderr.endswith(f" by {named_by}.\n")
 
 
+@pytest.mark.parametrize("words", [("history",), ("show", "etl"), ("report",)])
+def test_a_history_below_a_file_is_not_one_without_runs(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """No run could be added to it."""
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "history.sqlite3"
+    done = run_here({"TASK_PROFILER_HISTORY": str(path)}, *words)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"task-profiler: {path} cannot be opened (Not a directory): name another file by "
+        "TASK_PROFILER_HISTORY.\n"
+    )
+
+
 def test_an_empty_file_is_a_history_without_runs_and_a_broken_one_is_damaged(
     tmp_path: Path,
 ) -> None:
