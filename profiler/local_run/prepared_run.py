@@ -107,6 +107,7 @@ def low_limit_text() -> str:
         ("n", resource.RLIMIT_NOFILE, 32, 1),
         ("v", resource.RLIMIT_AS, 65_536, 1024),
         ("d", resource.RLIMIT_DATA, 32_768, 1024),
+        ("s", resource.RLIMIT_STACK, 192, 1024),  # the interpreter crashes at 80
     ]
     if os.geteuid() != 0:  # root has no limit of processes
         limits.append(("u", resource.RLIMIT_NPROC, 16, 1))

@@ -112,6 +112,7 @@ main()
         (resource.RLIMIT_NOFILE, 8, os.getuid(), "-n is 8;"),
         (resource.RLIMIT_AS, 48 * 2**20, os.getuid(), "-v is 49152;"),
         (resource.RLIMIT_DATA, 24 * 2**20, os.getuid(), "-d is 24576;"),
+        (resource.RLIMIT_STACK, 80 * 2**10, os.getuid(), "-s is 80;"),
         pytest.param(
             *(resource.RLIMIT_NPROC, 2, 61_234, "-u is 2;"),
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user"),
