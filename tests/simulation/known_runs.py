@@ -213,9 +213,15 @@ class Execution(Struct, frozen=True, kw_only=True):
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            batch.wait(LIMIT_SECONDS)
-            task.ended = time.time()
-            monitor.wait(LIMIT_SECONDS)
+            end = time.monotonic() + LIMIT_SECONDS
+            try:
+                batch.wait(end - time.monotonic())
+                task.ended = time.time()
+                monitor.wait(end - time.monotonic())
+            finally:
+                for process in (batch, monitor):
+                    process.kill()
+                    process.wait()
             lines = [event.message.encode() for event in aws.events(GROUP, STREAM)]
         stacks = [
             decode_stacks_line(line) for line in lines if b'"task.stacks"' in line[:_HEAD_BYTES]
