@@ -13,6 +13,7 @@ from profiler.collectors.nvidia.nvml_calls import (
 )
 from profiler.collectors.nvidia.open_gpus import open_devices
 from profiler.collectors.nvidia.read_one_gpu import Device, XidEvents
+from profiler.collectors.nvidia.reading_pace import RetryPauses
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.core.clock import Clock
 from profiler.core.text import listed
@@ -20,9 +21,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
 _MAX_SILENT_READS = 3
-_RETRY_NS = 30 * NS_PER_SECOND
-# A GPU that was reset, or a driver that was loaded again, answers within seconds: each pause is
-# twice the one before.
+# A GPU that was reset, or a driver that was loaded again, answers within seconds.
 _FIRST_LOOK_NS = NS_PER_SECOND
 
 
@@ -42,13 +41,10 @@ class NvmlSource:
         # By UUID: an index may mean another GPU after a restart.
         self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: set[str] = set()
-        self._next_look_ns = 0
-        self._look_pause_ns = _RETRY_NS
-        self._quiet_ns = 0  # from then on, no GPU was lost for long
-        self._next_events_ns = 0
-        self._next_try_ns = 0
-        self._try_pause_ns = _RETRY_NS
-        self._steady_ns = 0  # from then on, NVML was not initialized again for long
+        # When NVML is initialized, lost GPUs are looked for, and broken events are made again.
+        self._openings = RetryPauses()
+        self._looks = RetryPauses(first_ns=_FIRST_LOOK_NS)
+        self._event_openings = RetryPauses()
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
@@ -61,17 +57,13 @@ class NvmlSource:
         if isinstance(events, Unavailable):
             return events
         now_ns = self._clock.monotonic_ns()
-        if now_ns >= self._next_look_ns:
-            self._look_pause_ns = min(2 * self._look_pause_ns, _RETRY_NS)
-            self._next_look_ns = now_ns + self._look_pause_ns
+        if self._looks.is_due(now_ns):
+            self._looks.wait_longer(now_ns)
             self._find_lost(events)
         samples = self._read_devices(now_ns, counters=counters)
         if isinstance(samples, Unavailable):
             return samples
-        if events.is_broken and self._devices and now_ns >= self._next_events_ns:
-            events.close()
-            events = self._events = XidEvents(self._nvml, self._devices)
-            self._next_events_ns = now_ns + _RETRY_NS
+        events = self._working_events(events, now_ns)
         lost = self._newly_lost_gpus()
         notes = dict.fromkeys(_unreadable_gpu_sentences(self._unreadable))
         for device in self._devices:
@@ -80,6 +72,14 @@ class NvmlSource:
         return DriverReading(
             samples=samples, xids=events.take_events(), lost=lost, notes=tuple(notes)
         )
+
+    def _working_events(self, events: XidEvents, now_ns: int) -> XidEvents:
+        """The events, made again if they are broken: twice a minute at most."""
+        if events.is_broken and self._devices and self._event_openings.is_due(now_ns):
+            events.close()
+            events = self._events = XidEvents(self._nvml, self._devices)
+            self._event_openings.wait_longest(now_ns)
+        return events
 
     def _read_devices(self, now_ns: int, *, counters: bool) -> tuple[GpuSample, ...] | Unavailable:
         """Read each device, without those that are lost; close NVML if one asks for that."""
@@ -91,10 +91,10 @@ class NvmlSource:
             elif answer.action is ErrorAction.DEVICE_LOST:
                 device.gpm.close()
                 self._devices.remove(device)
-                self._look_soon(now_ns)
+                self._looks.wait_after_trouble(now_ns, is_longer_each_time=False)
             # NVML is initialized again for a silent device: twice a minute at most.
             elif answer.action is ErrorAction.REINITIALIZE or (
-                device.silent_reads >= _MAX_SILENT_READS and now_ns >= self._next_try_ns
+                device.silent_reads >= _MAX_SILENT_READS and self._openings.is_due(now_ns)
             ):
                 return self._close_and_try_later(answer.reason, now_ns)
         return tuple(samples)
@@ -103,10 +103,7 @@ class NvmlSource:
         """Close NVML, which is initialized again at once, unless that was so a short time ago."""
         self.close()
         self._reason = Unavailable(reason)
-        if now_ns >= self._steady_ns:
-            self._try_pause_ns = 0
-        self._try_later(now_ns)
-        self._steady_ns = self._next_try_ns + _RETRY_NS
+        self._openings.wait_after_trouble(now_ns, is_longer_each_time=True)
         return self._reason
 
     def _newly_lost_gpus(self) -> tuple[GpuFacts, ...]:
@@ -123,13 +120,6 @@ class NvmlSource:
         if self._events is None:
             return ()
         return tuple(device.read_quickly(with_memory=with_memory) for device in self._devices)
-
-    def _look_soon(self, now_ns: int) -> None:
-        """Look for a lost GPU after a second, unless one is lost again and again."""
-        if now_ns >= self._quiet_ns:
-            self._look_pause_ns = _FIRST_LOOK_NS
-        self._next_look_ns = now_ns + self._look_pause_ns
-        self._quiet_ns = self._next_look_ns + _RETRY_NS
 
     def _lost_uuids(self) -> set[str]:
         return self._known_gpus.keys() - {device.facts.uuid for device in self._devices}
@@ -157,22 +147,17 @@ class NvmlSource:
 
     def _try_open(self) -> XidEvents | Unavailable:
         now_ns = self._clock.monotonic_ns()
-        if self.permanently_unavailable or now_ns < self._next_try_ns:
+        if self.permanently_unavailable or not self._openings.is_due(now_ns):
             return self._reason
         events = self._open()
         if not isinstance(events, Failure):
             self._events = events
-            self._next_try_ns = now_ns + _RETRY_NS
+            self._openings.wait_longest(now_ns)
             return events
-        self._try_later(now_ns)
+        self._openings.wait_longer(now_ns)
         self._reason = Unavailable(events.reason)
         self.is_driver_missing = events.action is ErrorAction.NO_DRIVER
         return self._reason
-
-    def _try_later(self, now_ns: int) -> None:
-        """Initialize NVML again after a pause: each is twice the one before."""
-        self._next_try_ns = now_ns + self._try_pause_ns
-        self._try_pause_ns = min(max(2 * self._try_pause_ns, _FIRST_LOOK_NS), _RETRY_NS)
 
     def _open(self) -> XidEvents | Failure:
         nvml = self._nvml or self._load()

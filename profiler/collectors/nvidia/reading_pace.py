@@ -1,5 +1,5 @@
-"""How often the driver is asked: a call less often if it is slow, as others wait for its lock, and
-the processes between two ticks within a budget of CPU time.
+"""How often the driver is asked: a call less often if it is slow, as others wait for its lock, the
+processes between two ticks within a budget of CPU time, and what failed after growing pauses.
 """
 
 from collections import deque
@@ -18,6 +18,7 @@ _PERIOD_NS = 100 * NS_PER_MS
 _SHARE = 0.0004
 _ADVANCE_NS = 150 * NS_PER_MS  # a third of it at the start
 _MAX_DEBT_NS = 125 * NS_PER_SECOND  # 50 ms of CPU time
+_MAX_RETRY_PAUSE_NS = 30 * NS_PER_SECOND
 
 
 class SlowCall:
@@ -38,6 +39,44 @@ class SlowCall:
         usual_ns = sorted(self._took_ns)[len(self._took_ns) // 2]
         if usual_ns > _SLOW_NS and len(self._took_ns) == _TIMED_CALLS:
             self._due_ns = began_ns + _PAUSES * usual_ns
+
+
+class RetryPauses:
+    """When something is tried again. Each pause is twice the one before, at most half a minute. The
+    first one after trouble is short, unless there was trouble within the last half minute, too.
+    """
+
+    def __init__(self, first_ns: int = 0) -> None:
+        self._first_ns = first_ns
+        self._pause_ns = _MAX_RETRY_PAUSE_NS
+        self._due_ns = 0
+        self._steady_ns = 0  # from then on, there was no trouble for long
+
+    def is_due(self, now_ns: int) -> bool:
+        return now_ns >= self._due_ns
+
+    def wait_longest(self, now_ns: int) -> None:
+        """Try again after the longest pause."""
+        self._due_ns = now_ns + _MAX_RETRY_PAUSE_NS
+
+    def wait_longer(self, now_ns: int) -> None:
+        """Try again after a pause twice as long as the one before."""
+        longer_ns = max(2 * self._pause_ns, NS_PER_SECOND)  # also after none at all
+        self._pause_ns = min(longer_ns, _MAX_RETRY_PAUSE_NS)
+        self._due_ns = now_ns + self._pause_ns
+
+    def wait_after_trouble(self, now_ns: int, *, is_longer_each_time: bool) -> None:
+        """Try again after the first pause; if trouble comes again and again, after the pause of the
+        last time, or a longer one.
+        """
+        if now_ns >= self._steady_ns:
+            self._pause_ns = self._first_ns
+            self._due_ns = now_ns + self._pause_ns
+        elif is_longer_each_time:
+            self.wait_longer(now_ns)
+        else:
+            self._due_ns = now_ns + self._pause_ns
+        self._steady_ns = self._due_ns + _MAX_RETRY_PAUSE_NS
 
 
 class QuickReadings:

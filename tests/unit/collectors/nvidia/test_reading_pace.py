@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.collectors.nvidia.process_lists import ProcessLists
-from profiler.collectors.nvidia.reading_pace import QuickReadings, SlowCall
+from profiler.collectors.nvidia.reading_pace import QuickReadings, RetryPauses, SlowCall
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from tests.fakes import FakeClock
 
@@ -70,3 +70,41 @@ def test_a_complete_reading_has_its_list_whatever_it_costs() -> None:
     found = [lists.read_processes() is not None for _ in range(8)]
     assert found == [True] * 5 + [False] * 3
     assert lists.read_processes(is_complete=True) == ()
+
+
+def due_after_seconds(retries: RetryPauses, now_ns: int) -> int:
+    """The whole seconds until it is tried again."""
+    return next(
+        seconds for seconds in range(100) if retries.is_due(now_ns + seconds * NS_PER_SECOND)
+    )
+
+
+def test_the_pause_after_trouble_is_short_and_grows_up_to_half_a_minute() -> None:
+    retries = RetryPauses()
+    assert retries.is_due(0)
+    retries.wait_longer(0)
+    assert due_after_seconds(retries, 0) == 30  # it never worked
+    retries.wait_after_trouble(0, is_longer_each_time=True)
+    waited = []
+    for _ in range(7):
+        waited.append(due_after_seconds(retries, 0))
+        retries.wait_longer(0)
+    assert waited == [0, 1, 2, 4, 8, 16, 30]
+    retries.wait_longest(0)
+    assert due_after_seconds(retries, 0) == 30
+
+
+@pytest.mark.parametrize(
+    ("is_longer_each_time", "seconds"), [(True, [1, 2, 4, 1]), (False, [1, 1, 1, 1])]
+)
+def test_trouble_that_comes_again_soon_has_no_first_pause(
+    *, is_longer_each_time: bool, seconds: list[int]
+) -> None:
+    """Each time five seconds after the last one; then half a minute after the last retry."""
+    retries = RetryPauses(first_ns=NS_PER_SECOND)
+    waited = []
+    for at_seconds in (100, 105, 110, 144):
+        now_ns = at_seconds * NS_PER_SECOND
+        retries.wait_after_trouble(now_ns, is_longer_each_time=is_longer_each_time)
+        waited.append(due_after_seconds(retries, now_ns))
+    assert waited == seconds
