@@ -5,7 +5,9 @@ second.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
+
+from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient
 from profiler.core.aws_error_codes import (
@@ -147,62 +149,109 @@ def note_only_first(note: Callable[[str], object]) -> Callable[[str], object]:
     return note_first
 
 
+class _Refusal(Struct, frozen=True, kw_only=True):
+    """An answer of AWS that is an error; ``permission`` names what may be missing."""
+
+    code: str
+    message: str
+    status: int
+    permission: str
+
+    @property
+    def answer(self) -> str:
+        return f"{self.code}: {self.message}" if self.message else self.code
+
+    @property
+    def denial_remedy(self) -> str:
+        return denial_remedy(self.message, self.permission)
+
+    @property
+    def sign_in(self) -> str:
+        return aws_command_line("sso", "login")
+
+
+class _RefusalKind(Struct, frozen=True):
+    """A kind of refusals: how it is known, and its cause with what to do, in which ``{0}`` is the
+    refusal.
+    """
+
+    is_this: Callable[[_Refusal], object]
+    text: str
+
+
+# The first kind of a refusal decides.
+_REFUSAL_KINDS: Final = (
+    _RefusalKind(
+        lambda refusal: refusal.code in ACCESS_DENIED,
+        "AWS refused ({0.answer}): {0.denial_remedy}.",
+    ),
+    _RefusalKind(
+        lambda refusal: _WRONG_CLOCK.search(refusal.answer),
+        "AWS refused ({0.answer}): the clock of this machine is wrong, so set it.",
+    ),
+    _RefusalKind(
+        lambda refusal: refusal.code in _EXPIRED,
+        "AWS refused ({0.code}): the credentials have expired, so sign in again ({0.sign_in}).",
+    ),
+    _RefusalKind(
+        lambda refusal: refusal.code in _UNKNOWN_KEY,
+        "AWS refused ({0.code}): check the credentials, or choose others with --profile.",
+    ),
+    _RefusalKind(
+        lambda refusal: is_throttled(refusal.code),
+        "AWS returned {0.code} ({0.message}), because there are too many calls: wait a minute.",
+    ),
+    _RefusalKind(
+        lambda refusal: _AT_ONCE.search(refusal.answer),
+        "AWS refused ({0.answer}), because somebody else changes it at this moment: try again in a "
+        "minute.",
+    ),
+    _RefusalKind(
+        lambda refusal: refusal.status >= SERVER_FAULT,
+        "AWS failed ({0.answer}): try again in a minute.",
+    ),
+    _RefusalKind(
+        lambda refusal: _FULL_POLICY.search(refusal.message),
+        "AWS refused ({0.answer}): the role's inline policies are full, so remove what it does not "
+        "need, or attach a part as a managed policy.",
+    ),
+    _RefusalKind(
+        lambda refusal: _QUOTA.search(refusal.answer),
+        "AWS refused ({0.answer}): wait until there is less, or ask AWS for a larger quota.",
+    ),
+    _RefusalKind(
+        lambda refusal: _KEY_ERROR.search(refusal.code),
+        "AWS KMS refused ({0.answer}): check the key's state, and allow kms:Decrypt and "
+        "kms:GenerateDataKey on it.",
+    ),
+    _RefusalKind(
+        lambda refusal: _LOG_CLASS.search(refusal.message),
+        "AWS refused ({0.answer}): read it by Logs Insights, or use a Standard group.",
+    ),
+    _RefusalKind(
+        lambda refusal: refusal.code in _NOT_FOUND,
+        "AWS cannot find it ({0.message}): check the name, --region and --profile.",
+    ),
+    _RefusalKind(
+        lambda refusal: refusal.code == "ValidationError",
+        "{0.message}.",  # CloudFormation's own sentence
+    ),
+)
+_OTHER_REFUSAL: Final = (
+    "AWS returned {0.code} ({0.message}): check the name, --region and --profile."
+)
+
+
 def _refusal_cause(error: Mapping[str, Any], status: int, permission: str) -> str:
     """The cause of an answer of AWS, and what to do; ``permission`` names what may be missing."""
-    code = str(error.get("Code", "unknown error"))
-    message = " ".join(str(error.get("Message", "")).split()).rstrip(".")
-    answer = f"{code}: {message}" if message else code
-    sentence = f"AWS returned {code} ({message}): check the name, --region and --profile."
-    if code in ACCESS_DENIED:
-        remedy = denial_remedy(message, permission)
-        sentence = f"AWS refused ({answer}): {remedy}."
-    elif code in _EXPIRED | _UNKNOWN_KEY or _WRONG_CLOCK.search(answer):
-        sentence = f"AWS refused {_refused_sign_in_cause(code, answer)}"
-    elif is_throttled(code) or _AT_ONCE.search(answer) or status >= SERVER_FAULT:
-        sentence = _passing_refusal_cause(code, message, answer)
-    elif _FULL_POLICY.search(message):
-        sentence = (
-            f"AWS refused ({answer}): the role's inline policies are full, so remove what it does "
-            "not need, or attach a part as a managed policy."
-        )
-    elif _QUOTA.search(answer):
-        sentence = (
-            f"AWS refused ({answer}): wait until there is less, or ask AWS for a larger quota."
-        )
-    elif _KEY_ERROR.search(code):
-        sentence = (
-            f"AWS KMS refused ({answer}): check the key's state, and allow kms:Decrypt and "
-            "kms:GenerateDataKey on it."
-        )
-    elif _LOG_CLASS.search(message):
-        sentence = f"AWS refused ({answer}): read it by Logs Insights, or use a Standard group."
-    elif code in _NOT_FOUND:
-        sentence = f"AWS cannot find it ({message}): check the name, --region and --profile."
-    elif code == "ValidationError":
-        sentence = f"{message}."  # CloudFormation's own sentence
-    return sentence
-
-
-def _refused_sign_in_cause(code: str, answer: str) -> str:
-    """Why AWS takes no call of this sign-in, and what to do."""
-    if _WRONG_CLOCK.search(answer):
-        return f"({answer}): the clock of this machine is wrong, so set it."
-    if code in _EXPIRED:
-        sign_in = aws_command_line("sso", "login")
-        return f"({code}): the credentials have expired, so sign in again ({sign_in})."
-    return f"({code}): check the credentials, or choose others with --profile."
-
-
-def _passing_refusal_cause(code: str, message: str, answer: str) -> str:
-    """The cause of an answer that AWS will not give again later."""
-    if is_throttled(code):
-        return f"AWS returned {code} ({message}), because there are too many calls: wait a minute."
-    if _AT_ONCE.search(answer):
-        return (
-            f"AWS refused ({answer}), because somebody else changes it at this moment: try again "
-            "in a minute."
-        )
-    return f"AWS failed ({answer}): try again in a minute."
+    refusal = _Refusal(
+        code=str(error.get("Code", "unknown error")),
+        message=" ".join(str(error.get("Message", "")).split()).rstrip("."),
+        status=status,
+        permission=permission,
+    )
+    texts = (kind.text for kind in _REFUSAL_KINDS if kind.is_this(refusal))
+    return next(texts, _OTHER_REFUSAL).format(refusal)
 
 
 def _describe_unanswered(error: Exception) -> str:
