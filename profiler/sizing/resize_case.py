@@ -69,17 +69,24 @@ class ResizeCase:
         runs of the newest revision that has such a size. One with overrides does not decide.
         """
         defined = self.revision.size
-        if self.revision.revision or None not in (defined.vcpu, defined.memory_mb):
+        is_whole = None not in (defined.vcpu, defined.memory_mb)
+        if self.revision.revision or is_whole:
             return defined
-        seen: list[tuple[int, int, TaskSize]] = []
-        for size, runs in self.window.sizes.items():
-            is_possible = defined.vcpu in (None, size.vcpu)
-            if is_possible and defined.memory_mb in (None, size.memory_mb):
-                for revision, of_revision in runs.revisions.items():
-                    seen.append(
-                        (revision_number(revision) or 0, of_revision.counts.task_count, size)
-                    )
-        return max(seen, key=lambda known: known[:2], default=(0, 0, defined))[2]
+        size = defined
+        newest = (-1, -1)
+        for possible, runs in self.window.sizes.items():
+            has_known_parts = defined.vcpu in (None, possible.vcpu) and defined.memory_mb in (
+                None,
+                possible.memory_mb,
+            )
+            if not has_known_parts:
+                continue
+            for revision, of_revision in runs.revisions.items():
+                place = (revision_number(revision) or 0, of_revision.counts.task_count)
+                if place > newest:
+                    newest = place
+                    size = possible
+        return size
 
     @cached_property
     def runs_at_definition_size(self) -> RunsAtSize:
@@ -108,17 +115,15 @@ class ResizeCase:
         """
         if not self.window.sizes:
             return None
-        last = self.newest_runs_of_sizes[-1]
-        outside: list[RunFacts] = []
-        are_all_known = True
-        for runs in self.window.elsewhere.values():
-            newest = runs.newest.items()
-            outside += newest
-            are_all_known &= runs.counts.task_count <= len(newest) < NEWEST_RUNS
-        outside = runs_in_time_order(outside)
-        if not outside or outside[0].began_ns <= last.began_ns:
+        last_there_ns = self.newest_runs_of_sizes[-1].began_ns
+        at_sizes = self.window.elsewhere.values()
+        outside = runs_in_time_order(run for runs in at_sizes for run in runs.newest.items())
+        if not outside or outside[0].began_ns <= last_there_ns:
             return None
-        is_long_ago = outside[-1].began_ns - last.began_ns > _LONG_AGO_NS
+        are_all_known = all(
+            runs.counts.task_count <= len(runs.newest.items()) < NEWEST_RUNS for runs in at_sizes
+        )
+        is_long_ago = outside[-1].began_ns - last_there_ns > _LONG_AGO_NS
         return outside[-1].record if are_all_known or is_long_ago else None
 
     @property
@@ -219,11 +224,11 @@ class ResizeCase:
         if first_known(number, math.inf) < int(reverted.revision):
             # The failed revision was deregistered: this one has runs from before it, too.
             return bool(self.run_count_of(reverted.revision))
-        counts = runs_since(self.window, self.definition_size, reverted).counts
+        since = runs_since(self.window, self.definition_size, reverted).counts
         now_ns = self.window.span.now_ns
-        since_ns = first_known(self.revision.registered_ns, counts.first_ns)
-        days = (now_ns - first_known(since_ns, now_ns)) / NS_PER_DAY
-        return counts.task_count < RUNS_AFTER_REVERT and days < DAYS_AFTER_REVERT
+        reverted_ns = first_known(self.revision.registered_ns, since.first_ns)
+        days = (now_ns - first_known(reverted_ns, now_ns)) / NS_PER_DAY
+        return since.task_count < RUNS_AFTER_REVERT and days < DAYS_AFTER_REVERT
 
     def run_count_of(self, revision: str) -> int:
         """The number of the runs of a revision."""
@@ -245,25 +250,24 @@ class ResizeCase:
         failed = self.revision.reverted_from
         if failed is None:
             return False
-        of_failed = runs_until(self.window, failed).counts
         present = self.definition_size
-        least_memory_mb = min(failed.size.memory_mb or 0, (present.memory_mb or 0) - 1)
-        has_its_memory = (size.memory_mb or 0) <= least_memory_mb
+        # Only what is less than now can have been too little.
+        too_little_mb = min(failed.size.memory_mb or 0, (present.memory_mb or 0) - 1)
+        lacks_memory = (size.memory_mb or 0) <= too_little_mb
         has_fewer_vcpus = (size.vcpu or 0) < (present.vcpu or 0)
-        has_its_vcpu = has_fewer_vcpus and (size.vcpu or 0) <= (failed.size.vcpu or 0)
+        lacks_vcpu = has_fewer_vcpus and (size.vcpu or 0) <= (failed.size.vcpu or 0)
+        of_failed = runs_until(self.window, failed).counts
         if of_failed.counts_by_outcome["killed"]:
-            return has_its_memory
-        had_fewer_vcpus = (failed.size.vcpu or 0) < (present.vcpu or 0)
-        if (
-            of_failed.run_count
-            and of_failed.task_count_with("failed") < MIN_FAILURES
-            and had_fewer_vcpus
-        ):
-            return has_its_vcpu  # its runs were slow
-        return has_its_memory or has_its_vcpu  # such as a heap that follows the limit
+            return lacks_memory
+        has_few_failures = (
+            of_failed.run_count > 0 and of_failed.task_count_with("failed") < MIN_FAILURES
+        )
+        if has_few_failures and (failed.size.vcpu or 0) < (present.vcpu or 0):
+            return lacks_vcpu  # its runs were slow
+        return lacks_memory or lacks_vcpu  # such as a heap that follows the limit
 
     @property
-    def due_times_and_durations_ms(self) -> Iterator[tuple[float, float]]:
+    def longest_runs_and_intervals_ms(self) -> Iterator[tuple[float, float]]:
         """The longest successes at the definition's size that began when the family may be due,
         each with the shortest time to the next due time.
         """
@@ -277,7 +281,7 @@ class ResizeCase:
         if runs_before is None or (self.definition_size.vcpu or 0) >= (before.size.vcpu or 0):
             return None
         longest_before_ms = max(runs_before.longest_ms.values(), default=0)
-        for longest_ms, interval_ms in self.due_times_and_durations_ms:
+        for longest_ms, interval_ms in self.longest_runs_and_intervals_ms:
             if longest_before_ms <= interval_ms < longest_ms:
                 return (
                     f"a run took {format_duration(longest_ms)}, and the next one is due "

@@ -85,7 +85,7 @@ def _why_overlap_forbids(case: ResizeCase, option: SizeOption) -> str | None:
         return None
     excess_ms = 0.0
     refusal = None
-    for longest_ms, interval_ms in case.due_times_and_durations_ms:
+    for longest_ms, interval_ms in case.longest_runs_and_intervals_ms:
         slower_ms = longest_ms * factor
         excess_of_run_ms = slower_ms - _MAX_SHARE_OF_INTERVAL * interval_ms
         if excess_of_run_ms > excess_ms:
