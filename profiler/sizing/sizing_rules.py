@@ -19,7 +19,7 @@ from profiler.core.text import listed, words_if_known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent
 from profiler.sizing.advice import Advice
-from profiler.sizing.advice_reasons import why_memory_is_not_reduced
+from profiler.sizing.memory_reasons import why_memory_is_not_reduced
 from profiler.sizing.prices import missing_prices
 from profiler.sizing.resize_case import DAYS_AFTER_REVERT, MIN_DAYS, RUNS_AFTER_REVERT, ResizeCase
 from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP, ChangeEffect
