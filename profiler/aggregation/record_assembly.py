@@ -360,10 +360,12 @@ def _with_process_distributions(record: Record, readings: ProcessReadings) -> Re
         sampling = replace(sampling, samples=readings.samples)
     series = record.series
     if readings.series is not None:
-        from profiler.aggregation.time_series import with_columns  # the shortest runs have none
+        from profiler.record.equal_steps import with_columns_of  # the shortest runs have none
 
+        min_step_ms = 0 if series is None else series.step_ms
+        added = readings.series.copy_within_limits(min_step_ms=min_step_ms).series_so_far()
         columns = [name for name in _COLUMNS if name in names]
-        series = with_columns(series, readings.series, [*columns, "cpu_wait"])
+        series = with_columns_of(series, added, [*columns, "cpu_wait"])
     return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
 
 

@@ -5,24 +5,15 @@ kept as integer nanoseconds per step, so that merging loses nothing.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.core.optional_math import first_known, known_values, max_known, quotient, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.record.equal_steps import (
-    Column,
-    longest_column_length,
-    measured_columns,
-    padded_series,
-    rounded_column,
-    with_longer_steps,
-)
-from profiler.record.measured import Number
+from profiler.record.equal_steps import Column, rounded_columns
 from profiler.record.record_model import Series
 from profiler.record.units import MIB, rounded_number
 
@@ -192,11 +183,15 @@ class RunSeries:
         return Series(
             started_at=format_ms(self._started_ns),
             step_ms=rounded_number(self.step_ns / NS_PER_MS) or 0,
-            memory_used_mb=rounded_column(self.memory_mb(length)),
-            vcpu_used=_rounded_means(self.cpu, length),
-            gpu_utilization_percent=_rounded_means(self.gpu, length),
-            neuron_utilization_percent=_rounded_means(self.neuron, length),
-            cpu_wait=_rounded_means(self.cpu_wait, length),
+            **rounded_columns(
+                {
+                    "memory_used_mb": self.memory_mb(length),
+                    "vcpu_used": step_means(self.cpu, length),
+                    "gpu_utilization_percent": step_means(self.gpu, length),
+                    "neuron_utilization_percent": step_means(self.neuron, length),
+                    "cpu_wait": step_means(self.cpu_wait, length),
+                }
+            ),
         )
 
     def copy_within_limits(
@@ -270,29 +265,3 @@ def step_means(column: _QuantityCells[_Sum], length: int) -> Column:
     return tuple(
         total / weight if weight else None for total, weight in column.padded_cells(length)
     )
-
-
-def _rounded_means(column: _QuantityCells[_Sum], length: int) -> Column | None:
-    """The means as the record has them; None if no step was measured."""
-    return rounded_column(step_means(column, length))
-
-
-def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
-    """Replace columns of a series with those of another series of the same run; the shorter
-    steps are merged.
-    """
-    min_step_ms: Number = 0
-    if series is not None:
-        min_step_ms = series.step_ms
-    added = other.copy_within_limits(min_step_ms=min_step_ms).series_so_far()
-    if added is None:
-        return series
-    columns = {name: values for name, values in measured_columns(added) if name in names}
-    if not columns:
-        return series
-    if series is None:
-        series = Series(started_at=added.started_at, step_ms=added.step_ms)
-    elif series.started_at != added.started_at:
-        return series
-    series = replace(with_longer_steps(series, added.step_ms), **columns)
-    return padded_series(series, longest_column_length(series))

@@ -1,6 +1,6 @@
 """The record's time series in equal steps: longer steps, and columns of the same length."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -65,10 +65,36 @@ def longest_column_length(series: Series) -> int:
     return max((len(values) for _, values in measured_columns(series)), default=0)
 
 
+def with_columns_of(
+    series: Series | None, added: Series | None, names: Collection[str]
+) -> Series | None:
+    """The series with the named columns of another one of the same run, whose steps are as long or
+    longer.
+    """
+    if added is None:
+        return series
+    columns: dict[str, Any] = {
+        name: values for name, values in measured_columns(added) if name in names
+    }
+    if not columns:
+        return series
+    if series is None:
+        series = Series(started_at=added.started_at, step_ms=added.step_ms)
+    elif series.started_at != added.started_at:
+        return series
+    series = replace(with_longer_steps(series, added.step_ms), **columns)
+    return padded_series(series, longest_column_length(series))
+
+
 def rounded_column(values: Iterable[float | None]) -> Column | None:
     """Rounded to three significant digits; None if no step was measured."""
     rounded = tuple(known(_rounded_to_three_digits, value) for value in values)
     return None if rounded.count(None) == len(rounded) else rounded
+
+
+def rounded_columns(columns: Mapping[str, Iterable[float | None]]) -> dict[str, Any]:
+    """The columns that were measured, rounded to three significant digits."""
+    return known_members({name: rounded_column(values) for name, values in columns.items()})
 
 
 def _rounded_to_three_digits(value: float) -> float:

@@ -1,11 +1,12 @@
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.aggregation.time_series import RunSeries, with_columns
+from profiler.aggregation.time_series import RunSeries
+from profiler.record.equal_steps import with_columns_of
 from profiler.record.record_model import Series
 from tests.fakes import seconds
 from tests.values import present
@@ -113,13 +114,21 @@ def test_the_largest_memory_is_in_the_series(readings: list[tuple[int, int]]) ->
     assert max(size for size in sizes if size is not None) == float(f"{largest_mb:.3g}")
 
 
+def with_finer_columns(
+    run: Series | None, finer: RunSeries, names: Collection[str]
+) -> Series | None:
+    min_step_ms = 0 if run is None else run.step_ms
+    added = finer.copy_within_limits(min_step_ms=min_step_ms).series_so_far()
+    return with_columns_of(run, added, names)
+
+
 def test_finer_columns_replace_those_of_a_series_and_are_merged_to_longer_steps() -> None:
     run, finer = series(), series()
     for second in range(4):
         run.add_cpu(START_NS, START_NS + seconds(4), seconds(1))
         run.add_devices(START_NS + seconds(second), devices(gpus=[second]))
     finer.add_cpu(START_NS, START_NS + seconds(2), seconds(4))
-    found = with_columns(values(run), finer, ["vcpu_used", "memory_used_mb"])
+    found = with_finer_columns(values(run), finer, ["vcpu_used", "memory_used_mb"])
     assert found == Series(
         started_at=values(run).started_at,
         step_ms=1000,
@@ -127,7 +136,7 @@ def test_finer_columns_replace_those_of_a_series_and_are_merged_to_longer_steps(
         gpu_utilization_percent=(0, 1, 2, 3),
     )
     run.add_devices(START_NS + seconds(7), devices(gpus=[50]))
-    found = present(with_columns(values(run), finer, ["vcpu_used"]))
+    found = present(with_finer_columns(values(run), finer, ["vcpu_used"]))
     assert found.step_ms == 2000
     assert found.vcpu_used == (2, None, None, None)
 
@@ -139,7 +148,7 @@ def test_the_other_columns_are_merged_to_longer_steps_of_the_finer_ones() -> Non
     for second, percent in ((1, 10), (2, 20), (3, 40)):
         run.add_devices(START_NS + seconds(second), devices(gpus=[percent]))
     finer.add_cpu(START_NS, START_NS + seconds(5), seconds(5))
-    found = present(with_columns(values(run), finer, ["vcpu_used"]))
+    found = present(with_finer_columns(values(run), finer, ["vcpu_used"]))
     assert found.step_ms == 2000
     assert found.vcpu_used == (1, 1, 1)
     assert found.memory_used_mb == (7, None, None)
@@ -148,15 +157,15 @@ def test_the_other_columns_are_merged_to_longer_steps_of_the_finer_ones() -> Non
 
 def test_without_another_series_the_finer_columns_are_the_series() -> None:
     finer = series()
-    assert with_columns(None, finer, ["vcpu_used"]) is None
+    assert with_finer_columns(None, finer, ["vcpu_used"]) is None
     finer.add_cpu(START_NS, START_NS + seconds(2), seconds(1))
     finer.add_memory(START_NS, MIB)
-    alone = with_columns(None, finer, ["vcpu_used"])
+    alone = with_finer_columns(None, finer, ["vcpu_used"])
     assert alone == Series(started_at=values(finer).started_at, step_ms=1000, vcpu_used=(0.5, 0.5))
-    assert with_columns(alone, finer, []) == alone
+    assert with_finer_columns(alone, finer, []) == alone
     other_start = RunSeries(START_NS + 1_000_000, seconds(1), 2)
     other_start.add_cpu(START_NS, START_NS + seconds(2), seconds(1))
-    assert with_columns(alone, other_start, ["vcpu_used"]) == alone
+    assert with_finer_columns(alone, other_start, ["vcpu_used"]) == alone
 
 
 def blocks(run: RunSeries) -> list[tuple[int | None, int | None]]:
