@@ -206,12 +206,12 @@ def unseen_bound_mb(metrics: Metrics, marked_mb: Number | None) -> Number | None
     return marked_mb if is_notable(unseen_mb * MIB, marked_mb * MIB) else None
 
 
-def with_unseen_peak(record: Record, marked_mb: Iterable[Number | None]) -> Record:
-    """The record with a bound, and a warning, where the control group's mark, as one source saw it,
-    has notably more beside the page cache than all samples.
+def with_unseen_peak(record: Record, marked_mb: Number | None) -> Record:
+    """The record with a bound, and a warning, where the control group's mark has notably more
+    beside the page cache than all samples.
     """
     metrics = record.metrics
-    bound_mb = unseen_bound_mb(metrics, max_known(*marked_mb))
+    bound_mb = unseen_bound_mb(metrics, marked_mb)
     if bound_mb is None:
         return record
     larger_mb = max_known(metrics.memory_used_bound_mb, bound_mb)

@@ -1,4 +1,4 @@
-"""The only place that decides what a record says, from the evidence of all sources."""
+"""The only place that decides what a record says, from what all sources saw together."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.memory_peak import (
-    MemoryEvidence,
     MemoryPeak,
     charged_to_limit_bytes,
     choose_memory_peak,
@@ -21,11 +20,12 @@ from profiler.aggregation.out_of_memory import (
 )
 from profiler.aggregation.record_evidence import (
     NOTHING_SEEN,
-    CpuEvidence,
-    KillEvidence,
     ProcessActivity,
     ProcessReadings,
+    ProcessRows,
     RunEvidence,
+    combined_evidence,
+    with_larger_maximum,
 )
 from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.run_end import RunEnd
@@ -36,9 +36,7 @@ from profiler.record.record_model import (
     ABSENT_PARTS,
     NO_INTERVAL,
     NOT_SAMPLED,
-    AverageAndMaximum,
     Interval,
-    MemoryKills,
     Metrics,
     Process,
     Record,
@@ -75,12 +73,13 @@ class RecordDraft(Struct, frozen=True):
     value                   which evidence wins, and why
     ======================  =====================================================================
     memory peak             :func:`choose_memory_peak`: exact marks of the kernel before samples
-    CPU time                the kernel's total of ended processes; else the largest total, because
-                            all count from the start of the container to their last reading
+    CPU time                :func:`choose_cpu_evidence`: the kernel's total of ended processes; else
+                            the largest total, because all count from the start of the container to
+                            their last reading
     share of the run read   up to the last reading of the chosen CPU time; 0 if it is partial
     distributions, series   the processes' if they were read twice as often as the task stats
                             changed (CPU: if both agree), else the stats'
-    threads, usage peak,    the largest: each is a lower bound
+    threads, usage peak,    the largest (:func:`combined_evidence`): each is a lower bound
     huge pages
     out of memory           :func:`judge_out_of_memory`, once, with the kills of all sources: a kill
                             that any source counted is decisive, and so is a count that did not
@@ -119,83 +118,65 @@ class RecordDraft(Struct, frozen=True):
             )
 
     def _assemble_record(self, parts: Sequence[RecordPart]) -> Record:
-        seen = [*self.evidence, *(part.evidence for part in parts)]
-        record = _with_usage(self.run, seen)
-        for readings in known_values(evidence.processes for evidence in seen):
-            record = _with_process_distributions(record, readings)
-        activities = known_values(evidence.activity for evidence in seen)
-        for activity in activities:
-            record = with_activity(record, activity)
-        memory = _memory_evidence(seen)
-        peak = choose_memory_peak(memory)
-        charged_bytes = charged_to_limit_bytes(memory, peak)
+        seen = combined_evidence([*self.evidence, *(part.evidence for part in parts)])
+        record = _with_parts(self.run, parts)
+        record = _with_usage(record, seen)
+        if seen.processes is not None:
+            record = _with_process_distributions(record, seen.processes)
+        if seen.activity is not None:
+            record = with_activity(record, seen.activity)
+            record = with_idle_parts(record, seen.activity)
+        peak = choose_memory_peak(seen.memory)
         record = replace(record, metrics=with_peak(record.metrics, peak, self.sizes.memory_bytes))
         if not self.sees_all_exits:
-            record = with_unseen_peak(record, [evidence.memory_marked_mb for evidence in seen])
-        record = _with_process_rows(record, seen)
-        verdict = self._judge_out_of_memory(record, seen, peak, charged_bytes)
+            record = with_unseen_peak(record, seen.memory_marked_mb)
+        if seen.rows is not None:
+            record = _with_process_rows(record, seen.rows)
+        verdict = self._judge_out_of_memory(record, seen, peak)
         record = replace(
             record,
             likely_out_of_memory=verdict.likely,
             out_of_memory_evidence=verdict.evidence,
-            memory_kills=_own_kills(seen),
+            memory_kills=seen.kills.own,
         )
-        for evidence in self.evidence:
-            record = _with_lower_bound_warnings(record, evidence)
-        record = with_parts(record, parts)
-        for activity in activities:
-            record = with_idle_parts(record, activity)
-        return record
+        return with_warnings(record, self._warnings(record, parts))
 
     def _judge_out_of_memory(
-        self,
-        record: Record,
-        seen: Sequence[RunEvidence],
-        peak: MemoryPeak,
-        charged_bytes: float | None,
+        self, record: Record, seen: RunEvidence, peak: MemoryPeak
     ) -> OutOfMemoryVerdict:
-        """Whether the kernel killed one of the run's processes, by the kills and the memory, of
-        which ``charged_bytes`` count for the limit.
-        """
-        kills = [evidence.kills for evidence in seen]
-        counted = _most_own_kills(kills)
+        """Whether the kernel killed one of the run's processes, by the kills and the memory."""
+        kills = seen.kills
         # A kill in a shared group explains a failure of a run that held much of its memory; else,
         # and after a success, the victim is unknown.
-        if not counted and any(item.shared_count for item in kills):
+        if not kills.own_count and kills.shared_count:
             least_bytes = _LEAST_VICTIM_SHARE * (self.sizes.memory_bytes or 0)
-            marked_bytes = max(item.marked_bytes for item in kills)
-            most_bytes = max(peak.size_bytes or least_bytes, marked_bytes)
+            most_bytes = max(peak.size_bytes or least_bytes, kills.marked_bytes)
             if self.end.exit_code == 0 or most_bytes < least_bytes:
                 return OutOfMemoryVerdict()
             return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
         may_have_missed = False
         if not self.sees_all_exits:
-            may_have_missed = may_have_missed_kill(record) or any(
-                item.may_have_missed for item in kills
-            )
+            may_have_missed = may_have_missed_kill(record) or kills.may_have_missed
         return judge_out_of_memory(
             self.end,
-            memory_max_bytes=charged_bytes,
+            memory_max_bytes=charged_to_limit_bytes(seen.memory, peak),
             memory_size_bytes=self.sizes.memory_bytes,
             peak_source=peak.source,
-            limit_hits=max_known(*(evidence.limit_hits for evidence in seen)),
-            memory_kills=counted,
-            excludes_kill_at_end=any(item.excludes_kill_at_end for item in kills),
+            limit_hits=seen.limit_hits,
+            memory_kills=kills.own_count,
+            excludes_kill_at_end=kills.excludes_kill_at_end,
             may_have_missed_a_kill=may_have_missed,
         )
 
-
-def choose_cpu_evidence(evidence: Iterable[CpuEvidence]) -> CpuEvidence | None:
-    """The CPU time: an exact total, else the largest one; of equal ones the later reading."""
-    chosen: CpuEvidence | None = None
-    for item in evidence:
-        if item.is_exact:
-            return item
-        if chosen is None or item.cpu_seconds > chosen.cpu_seconds:
-            chosen = item
-        elif item.cpu_seconds == chosen.cpu_seconds:
-            chosen = replace(chosen, until_ns=max_known(chosen.until_ns, item.until_ns))
-    return chosen
+    def _warnings(self, record: Record, parts: Sequence[RecordPart]) -> list[str]:
+        """The warnings of all sources: which of their values are lower bounds."""
+        warnings: list[str] = []
+        for evidence in self.evidence:
+            warnings += _evidence_warnings(record, evidence)
+        for part in parts:
+            warnings += _evidence_warnings(record, part.evidence)
+            warnings += part.warnings
+        return warnings
 
 
 def left_out_warning(error: Exception, where: str) -> str:
@@ -204,20 +185,18 @@ def left_out_warning(error: Exception, where: str) -> str:
     return f"Values are left out because of an error in the profiler ({name})."
 
 
-def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
-    """Return the record with the devices, sources and warnings of all collectors."""
+def _with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
+    """Return the record with the devices and sources of all collectors."""
     for part in parts:
         record = replace(record, **part.values)
         if part.source is not None and record.sampling is not NOT_SAMPLED:
             sources = (*record.sampling.sources, part.source)
             record = replace(record, sampling=replace(record.sampling, sources=sources))
-        monitor = record.monitor
         if part.reader_cpu_ns:
+            monitor = record.monitor
             reader_seconds = part.reader_cpu_ns / NS_PER_SECOND
             cpu_seconds = rounded(sum_of_both(monitor.cpu_seconds, reader_seconds), 3)
             record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
-        record = _with_lower_bound_warnings(record, part.evidence)
-        record = with_warnings(record, part.warnings)
     return record
 
 
@@ -277,30 +256,29 @@ def with_cpu_demand(
     )
 
 
-def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
-    """The run with the samples of its first source, and the totals of all."""
+def _with_usage(run: Record, seen: RunEvidence) -> Record:
+    """The run with its samples and totals."""
     metrics = run.metrics
-    series = run.series
-    for sampled in known_values(evidence.metrics for evidence in seen):
+    if seen.metrics is not None:
         own = {name: getattr(run.metrics, name) for name in _OF_THE_RUN}
-        metrics = replace(sampled, **own)
-    for item in known_values(evidence.demand for evidence in seen):
+        metrics = replace(seen.metrics, **own)
+    of_task = seen.demand
+    if of_task is not None:
         metrics = with_cpu_demand(
-            metrics, item.demand, vcpu_size=item.vcpu_size, max_threads=item.max_threads
-        )
-    for evidence in seen:
-        series = evidence.series or series
-        metrics = replace(
             metrics,
-            max_pids=max_known(metrics.max_pids, evidence.max_pids),
-            memory_usage_peak_mb=max_known(metrics.memory_usage_peak_mb, evidence.usage_peak_mb),
-            memory_used_bound_mb=max_known(metrics.memory_used_bound_mb, evidence.memory_bound_mb),
-            memory_huge_pages_mb=_with_larger_maximum(
-                metrics.memory_huge_pages_mb, evidence.huge_pages
-            ),
+            of_task.demand,
+            vcpu_size=of_task.vcpu_size,
+            max_threads=of_task.max_threads,
         )
-    record = replace(run, metrics=metrics, series=series)
-    cpu = choose_cpu_evidence(known_values(evidence.cpu for evidence in seen))
+    metrics = replace(
+        metrics,
+        max_pids=max_known(metrics.max_pids, seen.max_pids),
+        memory_usage_peak_mb=max_known(metrics.memory_usage_peak_mb, seen.usage_peak_mb),
+        memory_used_bound_mb=max_known(metrics.memory_used_bound_mb, seen.memory_bound_mb),
+        memory_huge_pages_mb=with_larger_maximum(metrics.memory_huge_pages_mb, seen.huge_pages),
+    )
+    record = replace(run, metrics=metrics, series=seen.series or run.series)
+    cpu = seen.cpu
     if cpu is None:
         return record
     record = replace(record, metrics=replace(metrics, cpu_seconds=cpu.cpu_seconds))
@@ -325,11 +303,6 @@ def _with_cpu_covered(record: Record, until_ns: int | None) -> Record:
     percent = 100 * covered_ms / duration_ms
     covered_percent = round(min(max(percent, 0.0), 100.0), 1)
     return replace(record, sampling=replace(sampling, cpu_covered_percent=covered_percent))
-
-
-def _with_larger_maximum(first: AverageAndMaximum, second: AverageAndMaximum) -> AverageAndMaximum:
-    """The one with the larger maximum: both are lower bounds."""
-    return second if (second.max or 0) > (first.max or 0) else first
 
 
 def _with_process_distributions(record: Record, readings: ProcessReadings) -> Record:
@@ -386,44 +359,26 @@ def _with_fields_of(target: _T, source: Struct, names: Iterable[str]) -> _T:
     return replace(target, **values)
 
 
-def _memory_evidence(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
-    items: list[MemoryEvidence] = []
-    for evidence in seen:
-        items += evidence.memory
-    return items
-
-
-def _most_own_kills(kills: Iterable[KillEvidence]) -> int | None:
-    return max_known(*(item.own_count for item in kills))
-
-
-def _own_kills(seen: Iterable[RunEvidence]) -> MemoryKills | None:
-    return next((evidence.kills.own for evidence in seen if evidence.kills.own), None)
-
-
-def _with_process_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
+def _with_process_rows(record: Record, named: ProcessRows) -> Record:
     """Add the rows of the processes, within the totals, and their part of the series."""
-    for named in known_values(evidence.rows for evidence in seen):
-        processes: tuple[Process, ...] = ()
-        if named.rows:
-            from profiler.record.process_rows import (
-                processes_within_total,
-                with_unread_cpu_row,  # the shortest runs have none
-            )
+    processes: tuple[Process, ...] = ()
+    if named.rows:
+        from profiler.record.process_rows import (
+            processes_within_total,
+            with_unread_cpu_row,  # the shortest runs have none
+        )
 
-            rows = with_unread_cpu_row(named.rows, record.metrics.cpu_seconds)
-            total_mb = record.metrics.max_memory_used_mb
-            processes = processes_within_total(rows, total_mb, is_one=named.is_one)
-        record = replace(record, processes=processes, series=named.with_commands(record.series))
-    return record
+        rows = with_unread_cpu_row(named.rows, record.metrics.cpu_seconds)
+        total_mb = record.metrics.max_memory_used_mb
+        processes = processes_within_total(rows, total_mb, is_one=named.is_one)
+    return replace(record, processes=processes, series=named.with_commands(record.series))
 
 
-def _with_lower_bound_warnings(record: Record, evidence: RunEvidence) -> Record:
-    """Add the warnings of a source: which of its values are lower bounds."""
-    record = with_warnings(record, evidence.warnings)
+def _evidence_warnings(record: Record, evidence: RunEvidence) -> tuple[str, ...]:
+    """The warnings of a source, and those of the waits in the record that it saw."""
     if evidence.activity is None:
-        return record
+        return evidence.warnings
     # Runs without activity do not import it.
     from profiler.aggregation.time_breakdown import wait_warnings
 
-    return with_warnings(record, wait_warnings(record))
+    return evidence.warnings + wait_warnings(record)

@@ -1,13 +1,16 @@
-"""What the sources saw of a run: the evidence from which
+"""What the sources saw of a run, each and together: the evidence from which
 :mod:`profiler.aggregation.record_assembly` makes the record.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aggregation.memory_peak import MemoryEvidence
+from profiler.core.optional_math import first_of, known_values, max_known
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.measured import Number
 from profiler.record.record_model import (
@@ -149,3 +152,60 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
 
 
 NOTHING_SEEN: Final = RunEvidence()
+
+
+def combined_evidence(seen: Sequence[RunEvidence]) -> RunEvidence:
+    """What all sources saw together, without their warnings.
+
+    Of the CPU time it is the evidence that counts, of lower bounds the largest, of memory and kills
+    all of it, and of anything else what its only source saw.
+    """
+    return RunEvidence(
+        metrics=first_of(evidence.metrics for evidence in seen),
+        series=first_of(evidence.series for evidence in seen),
+        cpu=choose_cpu_evidence(known_values(evidence.cpu for evidence in seen)),
+        demand=first_of(evidence.demand for evidence in seen),
+        memory=tuple(item for evidence in seen for item in evidence.memory),
+        usage_peak_mb=max_known(*(evidence.usage_peak_mb for evidence in seen)),
+        memory_marked_mb=max_known(*(evidence.memory_marked_mb for evidence in seen)),
+        memory_bound_mb=max_known(*(evidence.memory_bound_mb for evidence in seen)),
+        max_pids=max_known(*(evidence.max_pids for evidence in seen)),
+        huge_pages=reduce(
+            with_larger_maximum, [evidence.huge_pages for evidence in seen], NO_READINGS
+        ),
+        limit_hits=max_known(*(evidence.limit_hits for evidence in seen)),
+        kills=_combined_kills([evidence.kills for evidence in seen]),
+        processes=first_of(evidence.processes for evidence in seen),
+        activity=first_of(evidence.activity for evidence in seen),
+        rows=first_of(evidence.rows for evidence in seen),
+    )
+
+
+def choose_cpu_evidence(evidence: Iterable[CpuEvidence]) -> CpuEvidence | None:
+    """The CPU time: an exact total, else the largest one; of equal ones the later reading."""
+    chosen: CpuEvidence | None = None
+    for item in evidence:
+        if item.is_exact:
+            return item
+        if chosen is None or item.cpu_seconds > chosen.cpu_seconds:
+            chosen = item
+        elif item.cpu_seconds == chosen.cpu_seconds:
+            chosen = replace(chosen, until_ns=max_known(chosen.until_ns, item.until_ns))
+    return chosen
+
+
+def with_larger_maximum(first: AverageAndMaximum, second: AverageAndMaximum) -> AverageAndMaximum:
+    """The one with the larger maximum: both are lower bounds."""
+    return second if (second.max or 0) > (first.max or 0) else first
+
+
+def _combined_kills(kills: Sequence[KillEvidence]) -> KillEvidence:
+    """The kills that all sources counted: one that any of them counted is decisive."""
+    return KillEvidence(
+        own_count=max_known(*(item.own_count for item in kills)),
+        own=first_of(item.own for item in kills),
+        excludes_kill_at_end=any(item.excludes_kill_at_end for item in kills),
+        shared_count=max((item.shared_count for item in kills), default=0),
+        marked_bytes=max((item.marked_bytes for item in kills), default=0),
+        may_have_missed=any(item.may_have_missed for item in kills),
+    )

@@ -4,12 +4,14 @@ from typing import Any
 import pytest
 
 from profiler.aggregation.memory_peak import EvidenceSource, Exactness, evidence_from
-from profiler.aggregation.record_assembly import RecordDraft, choose_cpu_evidence
+from profiler.aggregation.record_assembly import RecordDraft
 from profiler.aggregation.record_evidence import (
     CpuEvidence,
     KillEvidence,
     ProcessRows,
     RunEvidence,
+    choose_cpu_evidence,
+    combined_evidence,
 )
 from profiler.aggregation.record_parts import RecordPart
 from profiler.aggregation.run_end import RunEnd, run_end_of_exit
@@ -144,6 +146,36 @@ def test_a_kill_in_a_shared_group_explains_a_failure_that_held_much_and_nothing_
     record = draft(end, RunEvidence(memory=memory, kills=kills)).build_record()
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence == ("kernel-counter" if likely else None)
+
+
+def test_of_what_several_sources_saw_all_memory_and_the_largest_lower_bounds_count() -> None:
+    first = RunEvidence(
+        max_pids=3,
+        usage_peak_mb=10.0,
+        huge_pages=AverageAndMaximum(avg=1, max=4),
+        memory=evidence_from("statistics", MIB),
+        kills=KillEvidence(own_count=0, excludes_kill_at_end=True),
+    )
+    second = RunEvidence(
+        max_pids=2,
+        usage_peak_mb=20.0,
+        huge_pages=AverageAndMaximum(avg=2, max=3),
+        memory=evidence_from("samples", 2 * MIB),
+        kills=KillEvidence(own_count=1, own=MemoryKills(count=1), may_have_missed=True),
+    )
+    for sources in ((first, second), (second, first)):
+        seen = combined_evidence(sources)
+        assert seen.max_pids == 3
+        assert seen.usage_peak_mb == 20.0
+        assert seen.huge_pages == AverageAndMaximum(avg=1, max=4)
+        assert set(seen.memory) == {*first.memory, *second.memory}
+        assert seen.kills == KillEvidence(
+            own_count=1,
+            own=MemoryKills(count=1),
+            excludes_kill_at_end=True,
+            may_have_missed=True,
+        )
+    assert combined_evidence(()) == RunEvidence()
 
 
 def test_a_partial_cpu_time_covers_nothing_of_the_run() -> None:
