@@ -6,14 +6,13 @@ https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonECS/current/region
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import EC2, FARGATE, MANAGED_INSTANCES
 from profiler.core.optional_math import (
-    all_known,
     first_known,
     known_members,
     known_values,
@@ -33,11 +32,21 @@ _ARCHITECTURES: Final = (X86, "ARM64")
 _PERCENT = 100
 # These tasks have no price of their own.
 _ON_INSTANCES: Final = (EC2, MANAGED_INSTANCES)
-# USD per vCPU hour, GB hour and storage GB hour.
-_Row = tuple[float | None, float | None, float | None]
-_NONE: Final = (None, None, None)
 _PART_OF_GPU: Final = "MIG-"  # the beginning of its UUID
 
+
+class _ListedPrices(NamedTuple):
+    """The list prices of a Region and architecture, of which each can be unknown: a row of the
+    table.
+    """
+
+    vcpu_hour_usd: float | None = None
+    gb_hour_usd: float | None = None
+    storage_gb_hour_usd: float | None = None
+
+
+_Row = tuple[float | None, float | None, float | None]
+_NONE: Final = (None, None, None)
 # By Region, on X86_64 and ARM64; None where no published value was found. The prices of X86_64 in
 # 22 Regions are from https://github.com/theuves/fgcalc, which compared them with AWS's offer of
 # 2026-09-11. The others were quoted from that offer in public repositories (eu-north-1 on ARM64:
@@ -145,33 +154,37 @@ def fargate_prices(
     """Fargate's prices from the settings, else from the table, on Spot times a fraction; None if
     neither has them.
     """
-    listed = dict(zip(_ARCHITECTURES, PRICE_TABLE.get(region or "", ()), strict=False)).get(
-        architecture or "", _NONE
-    )
-    fraction = SPOT_FRACTION if on_spot and not overrides.names_of_set_fargate_prices() else 1
-    own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
-    *of_size, storage_gb_hour_usd = (
-        first_known(set_usd, product(usd, fraction))
-        for set_usd, usd in zip(own, listed, strict=True)
-    )
-    hour_usd = all_known(*of_size)
-    if hour_usd is None:
-        return None
-    vcpu_hour_usd, gb_hour_usd = hour_usd
-    uses_table = None in (overrides.vcpu_hour_usd, overrides.gb_hour_usd)
+    listed = _listed_prices(region, architecture)
     names = ", ".join(overrides.names_of_set_fargate_prices())
-    where = (region, FARGATE, architecture)
+    fraction = SPOT_FRACTION if on_spot and not names else 1
+    vcpu_hour_usd = first_known(overrides.vcpu_hour_usd, product(listed.vcpu_hour_usd, fraction))
+    gb_hour_usd = first_known(overrides.gb_hour_usd, product(listed.gb_hour_usd, fraction))
+    if vcpu_hour_usd is None or gb_hour_usd is None:
+        return None
+    uses_table = None in (overrides.vcpu_hour_usd, overrides.gb_hour_usd)
     basis = (
-        *where,
+        region,
+        FARGATE,
+        architecture,
         PRICE_TABLE_DATE if uses_table else None,
         f"with {names}" if names else ON_DEMAND_PRICE,
     )
     return HourPrices(
         vcpu_hour_usd=vcpu_hour_usd,
         gb_hour_usd=gb_hour_usd,
-        storage_gb_hour_usd=storage_gb_hour_usd,
+        storage_gb_hour_usd=first_known(
+            overrides.storage_gb_hour_usd, product(listed.storage_gb_hour_usd, fraction)
+        ),
         basis=" ".join(filter(None, basis)),
     )
+
+
+def _listed_prices(region: str | None, architecture: str | None) -> _ListedPrices:
+    """The prices of the table, in which a Region or an architecture can be missing."""
+    of_region = PRICE_TABLE.get(region or "")
+    if of_region is None or architecture not in _ARCHITECTURES:
+        return _ListedPrices()
+    return _ListedPrices(*of_region[_ARCHITECTURES.index(architecture)])
 
 
 def has_any_price(region: str, overrides: PriceOverrides) -> bool:
