@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.planned_family import Action, PlannedFamily, plan_addition
-from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.rollout import Rollout
+from profiler.aws_account.rollout_request import RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.sizing.resize_limits import ResizeAction
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
@@ -93,7 +94,7 @@ def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyM
             state = "wrapper"
         targets = []
         if planned.counts_targets:
-            for target in rollout.selected_targets:
+            for target in rollout.starters.selected_targets:
                 if target.family == planned.family:
                     targets.append(target)
         yield FamilyMonitor(state=state, planned=planned, targets=tuple(targets))

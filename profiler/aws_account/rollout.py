@@ -1,20 +1,16 @@
-"""Changes the task definitions of many families: plans, registers revisions, moves schedules and
-attaches policies.
-"""
+"""Changes the task definitions of many families: plans, registers revisions and moves schedules."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aws_account.account_starters import AccountStarterReader
 from profiler.aws_account.aws_errors import OpenClient, note_only_first
-from profiler.aws_account.cloudformation_owners import ROLE_REMEDY, CloudFormationOwners
-from profiler.aws_account.clusters_and_log_groups import create_log_group, raise_on_missing_cluster
-from profiler.aws_account.eventbridge_calls import ScheduleReader
+from profiler.aws_account.cloudformation_owners import CloudFormationOwners
+from profiler.aws_account.clusters_and_log_groups import create_log_group
+from profiler.aws_account.family_starters import FamilyStarters
 from profiler.aws_account.instance_monitors import InstanceMonitorReader
 from profiler.aws_account.job_reverts import plan_uncovering, restore_older_revision
 from profiler.aws_account.overlapping_permissions import UNKNOWN_STREAMS, read_streams
@@ -37,71 +33,28 @@ from profiler.aws_account.registered_definitions import (
     revision_of,
 )
 from profiler.aws_account.registered_job_definitions import JobDefinitions
-from profiler.aws_account.report_prerequisites import attach_policy, plan_policy, task_role
 from profiler.aws_account.revision_registration import (
     register_or_find,
     register_overtaken_again,
     restoring_plan,
 )
-from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
-from profiler.aws_account.started_tasks import (
-    SCHEDULE,
-    SERVICE,
-    starters_of_families,
-)
+from profiler.aws_account.rollout_policies import RolePolicies
+from profiler.aws_account.rollout_request import RolloutRequest
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.starter_roles import StarterRoleReader
 from profiler.aws_account.target_placement import TargetClusterReader
-from profiler.core.ecs_terms import cluster_name, family_of
+from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import first_known, known_values
+from profiler.core.optional_math import first_known
 from profiler.core.text import did_you_mean, listed, names_and_more
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.family_owner import FamilyOwner, owner_of_cluster
-from profiler.schedules.schedule_model import Schedule
-from profiler.task_definitions.containers import (
-    read_containers,
-)
+from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_difference import Part
 from profiler.task_definitions.definition_json import (
     ChangedDefinition,
     TaskDefinitionDocument,
     read_described,
 )
-from profiler.task_definitions.permissions import (
-    POLICY_NAME,
-    RolePolicy,
-    planned_policy,
-)
-
-
-class RolloutRequest(Struct, frozen=True, kw_only=True):
-    """The families to change, and the steps to take in addition to the plan.
-
-    ``sizes_file`` gets the sizes that would be registered. ``job_definitions`` are patterns, and
-    ``queues`` those in which job definitions are looked for, in place of families.
-    """
-
-    globs: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
-    scheduled: bool = False
-    job_definitions: tuple[str, ...] = ()
-    queues: tuple[str, ...] = ()
-    register: bool = False
-    sizes_file: str | None = None
-    update_schedules: bool = False
-    print_policy: bool = False
-    attach_policy: bool = False
-    yes: bool = False
-    services: bool = False
-
-    @property
-    def is_of_jobs(self) -> bool:
-        return bool(self.job_definitions or self.queues)
-
-    @property
-    def is_act(self) -> bool:
-        """Whether more than a plan is asked for."""
-        return self.register or self.sizes_file is not None
 
 
 class _ResizedFamily(Struct, frozen=True, kw_only=True):
@@ -162,15 +115,9 @@ class Rollout(Struct, kw_only=True, dict=True):
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
     done: list[PlannedFamily] = []  # whose revisions were registered
-    attached: list[RolePolicy] = []
-    left_roles: set[str] = set()  # to the stacks that own them
     _left_alone: dict[str, list[str]] = {}  # the families by the sentence about their obstacle
     _sized: list["_ResizedFamily"] = []
     _groups: set[str] = set()
-    # The targets that the printed plan was made from, by their keys; empty before the first step.
-    _shown: dict[tuple[str, ...], ScheduledTarget] = {}
-    _is_read_again: bool = False
-    _lacks_targets: bool = False  # they cannot be read, which the plan says
 
     @property
     def is_of_jobs(self) -> bool:
@@ -182,12 +129,32 @@ class Rollout(Struct, kw_only=True, dict=True):
         return self.jobs or TaskDefinitions(self.open_client("ecs"))
 
     @cached_property
-    def _starter_reader(self) -> AccountStarterReader:
-        return AccountStarterReader(self.open_client, self.on_problem, of_jobs=self.is_of_jobs)
+    def starters(self) -> FamilyStarters:
+        """What starts the families."""
+        request = self.request
+        selects_by_targets = bool(request.clusters or request.scheduled)
+        is_sized = self.part == "size" and request.is_act  # an input can override the size
+        return FamilyStarters(
+            open_client=self.open_client,
+            request=request,
+            definitions=self._definitions,
+            needs_targets=request.update_schedules or selects_by_targets or is_sized,
+            names_starters=self.names_starters,
+            is_of_jobs=self.is_of_jobs,
+            on_problem=self.on_problem,
+        )
 
-    @property
-    def _schedule_reader(self) -> ScheduleReader:
-        return self._starter_reader.schedules
+    @cached_property
+    def policies(self) -> RolePolicies:
+        """The policies of the families' task roles."""
+        return RolePolicies(
+            open_client=self.open_client,
+            reads_roles=self.request.attach_policy,
+            owners=self.owners,
+            on_step=self.on_step,
+            on_problem=self.on_problem,
+            note_failure=self._note_failure,
+        )
 
     @cached_property
     def starter_roles(self) -> StarterRoleReader:
@@ -210,30 +177,6 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
 
     @cached_property
-    def scheduled_targets(self) -> tuple[ScheduledTarget, ...]:
-        """All targets of schedules and rules that start ECS tasks, in all clusters; or those that
-        submit jobs.
-        """
-        try:
-            return self._starter_reader.scheduled_targets()
-        except TaskProfilerError as error:
-            is_size = self.part == "size" and self.request.is_act  # an input can override it
-            if self.request.update_schedules or self.request.clusters or self.request.scheduled:
-                raise
-            if is_size:
-                raise
-            self.on_problem(f"{error} The plan lacks pinned schedules.")
-            self._lacks_targets = True
-            return ()
-
-    @cached_property
-    def _starting_states(self) -> tuple[ScheduledTarget, ...]:
-        """The states of Step Functions that start tasks, or those that submit jobs, as far as they
-        can be read. They are never moved.
-        """
-        return self._starter_reader.starting_states()
-
-    @cached_property
     def _note_unread_role(self) -> Callable[[str], object]:
         return note_only_first(self.on_problem)
 
@@ -241,124 +184,9 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _note_unread_revisions(self) -> Callable[[str], object]:
         return note_only_first(self.on_problem)
 
-    @property
-    def starting_targets(self) -> tuple[ScheduledTarget, ...]:
-        """What starts tasks or submits jobs: the targets, and states of Step Functions."""
-        return (*self.scheduled_targets, *self._starting_states)
-
-    def machine_schedules(self, names: Collection[str]) -> tuple[Schedule, ...]:
-        """What starts the state machines of these names at due times. Raises TaskProfilerError."""
-        _ = self.scheduled_targets  # which lists it
-        return self._starter_reader.machine_schedules(names)
-
-    def outer_states(self, names: Collection[str]) -> tuple[ScheduledTarget, ...]:
-        """The states that start executions of the state machines of these names."""
-        _ = self._starting_states  # which lists them
-        return self._starter_reader.outer_states(names)
-
-    def check_reads(self) -> None:
-        """Raise TaskProfilerError if the schedules are needed, or the services, and cannot be
-        read.
-        """
-        _ = self.scheduled_targets, self.families_of_services
-
-    @cached_property
-    def selected_targets(self) -> tuple[ScheduledTarget, ...]:
-        """The targets in the clusters of the request."""
-        return self._targets_in_clusters(self.scheduled_targets)
-
-    def _targets_in_clusters(
-        self, targets: Iterable[ScheduledTarget]
-    ) -> tuple[ScheduledTarget, ...]:
-        """The targets that start tasks in the clusters of the request; all if it names none."""
-        names = set(map(cluster_name, self.request.clusters))
-        return tuple(
-            target for target in targets if not names or cluster_name(target.cluster_arn) in names
-        )
-
-    @cached_property
-    def _seen_families(self) -> Mapping[str, Mapping[str, set[str]]]:
-        """The families of the tasks in each cluster, and who started them.
-
-        Raises TaskProfilerError.
-        """
-        ecs = self.open_client("ecs")
-        clusters = self.request.clusters or self._definitions.clusters()
-        seen = {}
-        for cluster in clusters:
-            with raise_on_missing_cluster(self.open_client, cluster):
-                seen[cluster] = starters_of_families(ecs, cluster)
-        return seen
-
-    @cached_property
-    def families_of_services(self) -> frozenset[str]:
-        """The families of the account's services. Raises TaskProfilerError."""
-        return self._definitions.families_of_services()
-
-    @cached_property
-    def _clusters_by_family(self) -> Mapping[str, frozenset[str]]:
-        """The clusters of the request in which the families run, as far as they select them."""
-        request = self.request
-        clusters_by_family = dict[str, set[str]]()
-        if request.clusters or request.scheduled:
-            targets = self.selected_targets  # which are listed before what they execute
-            states = self._targets_in_clusters(
-                self._starter_reader.states_with_due_times(self._starting_states)
-            )
-            for target in (*targets, *states):
-                clusters = clusters_by_family.setdefault(target.family, set())
-                if UNKNOWN_VALUE not in target.cluster_arn:
-                    clusters.add(target.cluster_arn)
-        for cluster, families in (
-            self._seen_families.items() if request.clusters and not request.scheduled else ()
-        ):
-            for family in families:
-                clusters_by_family.setdefault(family, set()).add(cluster)
-        return {family: frozenset(clusters) for family, clusters in clusters_by_family.items()}
-
     @cached_property
     def _instance_monitors(self) -> InstanceMonitorReader:
         return InstanceMonitorReader(self.open_client("ecs"), self.on_problem)
-
-    @cached_property
-    def _starters_by_family(self) -> Mapping[str, tuple[str, ...]]:
-        if not self.names_starters:
-            return {}
-        starters = {target.family: {SCHEDULE} for target in self.scheduled_targets}
-        try:
-            for families in self._seen_families.values():
-                starters |= {
-                    family: names | starters.get(family, set())
-                    for family, names in families.items()
-                }
-        except TaskProfilerError as error:
-            self.on_problem(
-                f"{error} Without it, the plan shows only the schedules that start the families."
-            )
-        return {family: tuple(sorted(names)) for family, names in starters.items()}
-
-    def seen_starters(self, family: str) -> tuple[str, ...]:
-        """What started the tasks of a family that ECS lists; empty if they may not be read."""
-        names: set[str] = set()
-        with suppress(TaskProfilerError):
-            for families in self._seen_families.values():
-                names |= families.get(family, set())
-        return tuple(sorted(names))
-
-    def _owner_by_clusters(self, family: str) -> FamilyOwner | None:
-        """The service in whose clusters the family's tasks run, as far as the plan reads them."""
-        clusters: Iterable[str] = ()
-        if self.request.scheduled:
-            clusters = self._clusters_by_family.get(family, ())
-        elif self.names_starters or self.request.clusters:
-            with suppress(TaskProfilerError):  # the plan says it
-                clusters = [
-                    cluster
-                    for cluster, families in self._seen_families.items()
-                    if families.get(family, set()) - {SERVICE}
-                ]
-        owners = (owner_of_cluster(cluster_name(cluster)) for cluster in clusters)
-        return next(filter(None, owners), None)
 
     def selected_families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported.
@@ -367,7 +195,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         """
         request = self.request
         definitions = self._definitions
-        seen = self._clusters_by_family.keys() if request.clusters or request.scheduled else None
+        seen = (
+            self.starters.clusters_by_family.keys()
+            if request.clusters or request.scheduled
+            else None
+        )
         matching = {
             glob: definitions.families(glob) if seen is None else definitions.families(glob) & seen
             for glob in request.globs or ("*",)
@@ -408,7 +240,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         """Plan each family. Families of services are skipped unless the request includes them."""
         of_services: frozenset[str] = frozenset()
         if not (self.request.services or self.plans_services):
-            of_services = self.families_of_services
+            of_services = self.starters.families_of_services
         for family in families:
             if family in of_services:
                 planned = PlannedFamily(
@@ -418,7 +250,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 )
             else:
                 planned = self._plan_family(family)
-            yield replace(planned, started_by=self._starters_by_family.get(family, ()))
+            yield replace(planned, started_by=self.starters.starters_by_family.get(family, ()))
 
     def _plan_family(self, family: str) -> PlannedFamily:
         """Plan the change of the latest active revision.
@@ -429,7 +261,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             document = read_described(self._describe_definition, family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
-        owner = document.owner or self._owner_by_clusters(family)
+        owner = document.owner or self.starters.owner_by_clusters(family)
         if owner is None:
             planned = self._plan_change(family, document)
         else:
@@ -438,21 +270,31 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = plan_left_to_owner(planned, document, self.owners, self._describe_definition)
             planned = self._left_to_person(planned, document)
         if planned.action in ("refused", "on instance"):
-            planned = self._pinned_targets.plan_with_dead_targets(planned, self.starting_targets)
-            return self._pinned_targets.plan_with_refused_inputs(planned, self.starting_targets)
+            planned = self._pinned_targets.plan_with_dead_targets(
+                planned, self.starters.starting_targets
+            )
+            return self._pinned_targets.plan_with_refused_inputs(
+                planned, self.starters.starting_targets
+            )
         self._pinned_targets.remember_revision(planned.revision, document)
-        planned = self._pinned_targets.plan_with_pinned_targets(planned, self.starting_targets)
-        planned = self._pinned_targets.plan_with_refused_inputs(planned, self.starting_targets)
+        planned = self._pinned_targets.plan_with_pinned_targets(
+            planned, self.starters.starting_targets
+        )
+        planned = self._pinned_targets.plan_with_refused_inputs(
+            planned, self.starters.starting_targets
+        )
         if self.jobs is not None and planned.action == "revert":
             planned = plan_uncovering(
                 planned,
                 self.jobs,
-                self.starting_targets,
-                are_states_known=self._starter_reader.machines.are_all_known,
+                self.starters.starting_targets,
+                are_states_known=self.starters.are_states_known,
             )
         # An act asks again; who only looks at monitors registers nothing, and has no owners.
         if self.owners is not None and not self.request.is_act:
-            planned = self._pinned_targets.plan_with_refused_roles(planned, self.starting_targets)
+            planned = self._pinned_targets.plan_with_refused_roles(
+                planned, self.starters.starting_targets
+            )
         if not planned.added_monitor_log_group or not planned.is_new_revision:
             return planned
         note = (
@@ -488,7 +330,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             definition=document.definition, containers=read_containers(document.definition)
         )
         unchanged = PlannedFamily(family=family, action="refused", document=document, changed=same)
-        starters = self._starters_by_family.get(
+        starters = self.starters.starters_by_family.get(
             family, ()
         )  # if they cannot be read, nothing is refused
         try:
@@ -496,7 +338,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         except TaskProfilerError as error:
             planned = replace(unchanged, notes=(str(error),))
         if self.adds and planned.changed.old_monitor is None:
-            clusters = self._clusters_by_family.get(family, ())
+            clusters = self.starters.clusters_by_family.get(family, ())
         else:
             clusters = ()
         if not self._instance_monitors.is_family_reported(family, document.definition, clusters):
@@ -523,9 +365,15 @@ class Rollout(Struct, kw_only=True, dict=True):
         families = {family_plan.family for family_plan in of_all if family_plan.counts_targets}
         if not pins or self.request.update_schedules:
             return None
-        targets = [target for target in self.scheduled_targets if target.family in families]
+        targets = [
+            target for target in self.starters.scheduled_targets if target.family in families
+        ]
         verb = "is" if pins == 1 else "are"
-        where = " in all clusters" if len(self._targets_in_clusters(targets)) < len(targets) else ""
+        where = (
+            " in all clusters"
+            if len(self.starters.targets_in_clusters(targets)) < len(targets)
+            else ""
+        )
         which = "them" if moved == pins else f"{moved or 'none'} of them"
         return (
             f"{pins} of {len(targets)} schedules and rules{where} {verb} pinned to another "
@@ -561,12 +409,12 @@ class Rollout(Struct, kw_only=True, dict=True):
             return planned
         moved: list[ScheduledTarget] = []
         if planned.is_new_revision and self.part == "size":
-            own = self._starting_targets_of(planned.family, self.scheduled_targets)
+            own = self.starters.starting_targets_of(planned.family, self.starters.scheduled_targets)
             self._sized.append(_ResizedFamily(planned=planned, targets=own, arn=arn, moved=moved))
         for target in self._targets_to_move(planned):
             try:
                 outcome, sentence = self._pinned_targets.move_if_unchanged(
-                    self._schedule_reader, planned, target, arn, self._shown
+                    self.starters.schedules, planned, target, arn, self.starters.shown
                 )
             except TaskProfilerError as error:
                 self._note_failure(planned.family, error)
@@ -585,16 +433,10 @@ class Rollout(Struct, kw_only=True, dict=True):
         planned = self._plan_again(planned)
         check_obstacle(planned)
         if planned.is_new_revision:
-            self._pinned_targets.check_roles(planned, self.starting_targets, self._note_unread_role)
+            self._pinned_targets.check_roles(
+                planned, self.starters.starting_targets, self._note_unread_role
+            )
         return planned
-
-    def _starting_targets_of(
-        self, family: str, targets: Iterable[ScheduledTarget]
-    ) -> tuple[ScheduledTarget, ...]:
-        """What starts a family: those of the targets, and states of Step Functions."""
-        return tuple(
-            target for target in (*targets, *self._starting_states) if target.family == family
-        )
 
     def put_back_unfit(self) -> None:
         """Read once more what starts the families that got a size, and put those back whose size
@@ -604,7 +446,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         if not self._sized:
             return
         try:
-            targets = self._read_targets_again()
+            targets = self.starters.read_targets_again()
         except TaskProfilerError as error:
             self.on_problem(
                 f"{error} It is unknown whether somebody has changed meanwhile what starts the "
@@ -614,22 +456,24 @@ class Rollout(Struct, kw_only=True, dict=True):
             return
         for sized in self._sized:
             family = sized.planned.family
-            own = self._starting_targets_of(family, targets)
+            own = self.starters.starting_targets_of(family, targets)
             try:
                 if sized.have_starters_changed(own):
                     moved = [target for target in own if target.kind != "state"]
-                    self.scheduled_targets = tuple(map(sized.target_before_move, moved))
+                    self.starters.scheduled_targets = tuple(map(sized.target_before_move, moved))
                     self._plan_sized_again(sized)
             except TaskProfilerError as error:
                 self._note_failure(family, error)
-        self.scheduled_targets = targets
+        self.starters.scheduled_targets = targets
 
     def _check_registered(self, planned: PlannedFamily, arn: str) -> None:
         """Say of a registered revision if a role does not let its schedule start it: nobody knew
         its number before.
         """
         try:
-            self._pinned_targets.check_registered_starts(planned, self.starting_targets, arn)
+            self._pinned_targets.check_registered_starts(
+                planned, self.starters.starting_targets, arn
+            )
         except TaskProfilerError as error:
             self._note_failure(planned.family, error)
 
@@ -683,12 +527,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         """Move a target back from the ``new`` revision, unless somebody has moved it since: to
         ``old_arn``, or to its own old one if only that may be started. Raises TaskProfilerError.
         """
-        current = self._schedule_reader.read_target_now(target)
+        current = self.starters.schedules.read_target_now(target)
         if current is None or current.pinned_revision != new:
             return
         if not self._pinned_targets.role_allows_revision(current, old_arn):
             old_arn = target.definition_arn
-        without = move_target(self._schedule_reader, current, old_arn)
+        without = move_target(self.starters.schedules, current, old_arn)
         self.on_step(f"moved {current.title} to {revision_of(old_arn)}{without}")
         self.counts["moved"] -= 1
 
@@ -697,11 +541,19 @@ class Rollout(Struct, kw_only=True, dict=True):
             return ()
         return planned.movable if self.part == "size" else planned.pinned
 
+    def _read_again(self, family: str) -> None:
+        """Read what the plan of a family was made from again. Raises TaskProfilerError."""
+        if self.owners is not None:
+            self.owners.forget_answers()
+        if not self.starters.is_read_again:
+            self.starter_roles.forget_answers()
+        self.starters.read_again(family)
+
     def _plan_again(self, planned: PlannedFamily) -> PlannedFamily:
         """The plan from the present definition, so that the new revision undoes no deployment.
         Raises TaskProfilerError if it fails.
         """
-        self._forget_and_read_again(planned.family)
+        self._read_again(planned.family)
         self._create_log_group(planned)
         (current,) = self.plan_families((planned.family,))
         notes = " ".join(current.notes)
@@ -725,44 +577,6 @@ class Rollout(Struct, kw_only=True, dict=True):
         self._create_log_group(current)
         return current
 
-    def _forget_and_read_again(self, family: str) -> None:
-        """Read what the plan was made from again, because a person may have been asked meanwhile:
-        before the first family, the schedules, rules, states and services of all; before each other
-        one, its own schedules and rules, and those that are newer. Raises TaskProfilerError.
-        """
-        if self.owners is not None:
-            self.owners.forget_answers()
-        if not self._is_read_again:
-            self.starter_roles.forget_answers()
-            # Nothing is replaced before all is read: the next family reads again after an error.
-            targets = self._read_targets_again()
-            if "families_of_services" in self.__dict__:
-                self.families_of_services = self._definitions.families_of_services()
-            self._shown.update({target.identity_key: target for target in self.scheduled_targets})
-            self.scheduled_targets = targets
-            self._is_read_again = True
-        elif not self._lacks_targets:
-            current: list[ScheduledTarget] = []
-            for target in self.scheduled_targets:
-                again = (
-                    self._schedule_reader.read_target_now(target)
-                    if target.family == family
-                    else target
-                )
-                current += known_values((again,))
-            current += self._schedule_reader.changed_since_read(of_jobs=self.is_of_jobs)
-            self.scheduled_targets = tuple(
-                {target.identity_key: target for target in current}.values()
-            )
-
-    def _read_targets_again(self) -> tuple[ScheduledTarget, ...]:
-        """All targets as they are now, and the states. Raises TaskProfilerError."""
-        if self._lacks_targets:
-            return ()
-        targets = self._starter_reader.scheduled_targets()
-        self.__dict__.pop("_starting_states", None)
-        return targets
-
     def _create_log_group(self, planned: PlannedFamily) -> None:
         group = planned.added_monitor_log_group
         if not group or not planned.is_new_revision or group in self._groups:
@@ -784,39 +598,6 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.on_problem(f"{names_and_more(families)}: {sentence}")
         self._left_alone.clear()
 
-    def role_policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
-        """The policy of each task role, but for those of families alone that are left alone;
-        without ``attach_policy``, the roles are not read.
-        """
-        streams: dict[str, frozenset[str]] = {}
-        for family in planned:
-            role = task_role(family.changed.definition)
-            if role and family.report_stream_arns and not family.is_left_alone:
-                streams[role] = streams.get(role, frozenset()) | family.report_stream_arns
-        for role, needed_streams in sorted(streams.items()):
-            try:
-                if self.request.attach_policy:
-                    policy = plan_policy(self.open_client, role, needed_streams)
-                    if policy.is_sufficient or not self._is_left_to_stack(role):
-                        yield policy
-                else:
-                    yield planned_policy(role, needed_streams)
-            except TaskProfilerError as error:
-                if self.request.attach_policy:
-                    self._note_failure(role, error)
-
-    def _is_left_to_stack(self, role: str) -> bool:
-        """Whether a stack owns the role, which is said once. Raises TaskProfilerError."""
-        owner = None if self.owners is None else self.owners.why_stack_owns_role(role)
-        if owner is None:
-            return False
-        if role not in self.left_roles:
-            self.left_roles.add(role)
-            self.on_problem(
-                f"The role {role} is left alone: {owner}. {ROLE_REMEDY.format('--policy')}"
-            )
-        return True
-
     def leave_without_policy(self, planned: Iterable[PlannedFamily]) -> None:
         """Say of the families that are left alone why they get no policy, either."""
         for family_plan in planned:
@@ -826,30 +607,3 @@ class Rollout(Struct, kw_only=True, dict=True):
                 except TaskProfilerError as error:
                     self._note_failure(family_plan.family, error)
         self.name_left_alone()
-
-    def attach_policy(self, policy: RolePolicy) -> None:
-        """Attach a policy if it does not suffice, made again from what the role has now.
-
-        IAM replaces a policy as a whole, also with what somebody made from an earlier reading: of a
-        policy that was attached before, this reads the role once more.
-        """
-        if policy.is_sufficient:
-            return
-        try:
-            current = plan_policy(self.open_client, policy.role, policy.streams)
-            if current.is_sufficient:
-                return  # somebody else has attached it
-            if self.owners is not None:
-                self.owners.forget_answers()
-            if self._is_left_to_stack(policy.role):
-                return
-            attach_policy(self.open_client, current)
-            step = f"attached the policy {POLICY_NAME} to the role {policy.role}"
-            if policy in self.attached:
-                self.on_step(f"{step} again, because IAM did not return it")
-                return
-            self.on_step(step)
-            self.counts["attached"] += 1
-            self.attached.append(policy)
-        except TaskProfilerError as error:
-            self._note_failure(policy.role, error)

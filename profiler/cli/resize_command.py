@@ -21,7 +21,8 @@ from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.registered_job_definitions import JobDefinitions, read_job_account
 from profiler.aws_account.resize_plan import RevertPlanner, SizePlanner
 from profiler.aws_account.revision_read_limit import BoundedReads
-from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.rollout import Rollout
+from profiler.aws_account.rollout_request import RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.cli.aws_names import CLUSTER
 from profiler.cli.options import (
@@ -325,19 +326,19 @@ class _ResizePlanning(Struct, frozen=True, kw_only=True):
         """What the account says about families; ``rollout`` reads it."""
 
         def targets() -> Sequence[ScheduledTarget]:
-            return rollout().starting_targets
+            return rollout().starters.starting_targets
 
         def other_starters(family: str) -> Sequence[str]:
-            return rollout().seen_starters(family)
+            return rollout().starters.seen_starters(family)
 
         def of_services() -> Collection[str]:
-            return rollout().families_of_services
+            return rollout().starters.families_of_services
 
         def machine_schedules(names: Collection[str]) -> Sequence[Schedule]:
-            return rollout().machine_schedules(names)
+            return rollout().starters.machine_schedules(names)
 
         def outer_states(names: Collection[str]) -> Sequence[ScheduledTarget]:
-            return rollout().outer_states(names)
+            return rollout().starters.outer_states(names)
 
         def refusal_of_tags(
             target: ScheduledTarget,
@@ -397,7 +398,7 @@ class _ResizePlanning(Struct, frozen=True, kw_only=True):
         if jobs is not None:
             rollout.request = request_with_definitions(self.request, jobs, account.targets)
         families = rollout.selected_families()
-        rollout.check_reads()
+        rollout.starters.check_reads()
         definitions = NewestDefinitionReader(families, reads)
         if jobs is None:
             family_runs = self._read_runs(families, definitions, rollout)
@@ -424,7 +425,7 @@ class _ResizePlanning(Struct, frozen=True, kw_only=True):
             return self.runs.read_runs((), definitions.places)
         if self.runs.options.sources:
             return self.runs.read_runs(families, definitions.places)
-        own = [family for family in families if family not in rollout.families_of_services]
+        own = [family for family in families if family not in rollout.starters.families_of_services]
         return self.runs.read_from_defined_groups(own, definitions)
 
     def _families_with_runs(

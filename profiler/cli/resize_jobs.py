@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from profiler.aws_account.registered_job_definitions import JobDefinitions
-from profiler.aws_account.rollout import RolloutRequest
+from profiler.aws_account.rollout_request import RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.cli.printing import warn
 from profiler.cli.resize_runs import FoundRuns, NewestDefinitionReader, RecentRunsReader

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.rollout import Rollout
+from profiler.aws_account.rollout_request import RolloutRequest
 from profiler.cli.interruption import hold_stop_signals
 from profiler.cli.progress import progress_row
 from profiler.core.errors import UsageError
@@ -49,7 +50,7 @@ def attach_policies(rollout: Rollout, policies: Iterable[RolePolicy]) -> None:
     """Attach the policies. Ctrl-C ends after the role that is in work."""
     with hold_stop_signals("It stops after the role that is in work.") as stop:
         for role_policy in policies:
-            rollout.attach_policy(role_policy)
+            rollout.policies.attach(role_policy)
             stop.raise_if_stopped()
 
 

@@ -20,7 +20,8 @@ from profiler.aws_account.planned_family import (
     plan_removal,
 )
 from profiler.aws_account.report_prerequisites import ReportPathReader, task_role
-from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.rollout import Rollout
+from profiler.aws_account.rollout_request import RolloutRequest
 from profiler.cli.aws_names import CLUSTER, CONTAINER, LOG_GROUP, STREAM_PREFIX
 from profiler.cli.options import (
     CallStacksCommand,
@@ -503,13 +504,16 @@ def _roll_out(
         _attach_policies(rollout, planned, attaches=attaches)
         if request.register:
             planned = _carry_out_plans(rollout, planned, attaches=attaches)
-        attach_policies(rollout, tuple(rollout.attached))  # what somebody has replaced since
+        attach_policies(
+            rollout, tuple(rollout.policies.attached)
+        )  # what somebody has replaced since
         if pinned := rollout.pinned_sentence(planned, planned):
             warn(pinned)
     finally:  # also of what was done until Ctrl-C
         rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
         rollout.counts["dead"] = sum(len(family.dead) for family in planned)
-        rollout.counts["left_roles"] = len(rollout.left_roles)
+        rollout.counts["attached"] = len(rollout.policies.attached)
+        rollout.counts["left_roles"] = len(rollout.policies.left_roles)
         if request.register or attaches:
             done = done_text(rollout.counts, Counter(family.action for family in planned))
             warn(f"{format_count(len(planned), 'family')}: {done or 'nothing registered'}.")
@@ -518,7 +522,7 @@ def _roll_out(
 
 def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, attaches: bool) -> None:
     """Attach the policies of the plan, or say why none was attached."""
-    policies = tuple(rollout.role_policies(planned))
+    policies = tuple(rollout.policies.plan(planned))
     for role_policy in policies:
         if role_policy.prefix_sentence:
             warn(role_policy.prefix_sentence)
@@ -542,7 +546,7 @@ def _carry_out_plans(
         if family_plan.document != old_plan.document:
             changed.append(family_plan)
     if attaches:
-        attach_policies(rollout, rollout.role_policies(changed))
+        attach_policies(rollout, rollout.policies.plan(changed))
     return done
 
 

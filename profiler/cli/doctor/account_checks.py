@@ -107,7 +107,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
         services=True,
         read_revision=describe,
     )
-    targets = rollout.starting_targets
+    targets = rollout.starters.starting_targets
     unread_targets = [*problems]
     problems.clear()
     (monitor,) = read_monitors(rollout, (name,))
@@ -187,7 +187,9 @@ def _make_cluster_checks(
         health.forwarded_to for health in healths
     )
     schedules = [
-        schedule_of(target) for target in rollout.scheduled_targets if has_due_times(target)
+        schedule_of(target)
+        for target in rollout.starters.scheduled_targets
+        if has_due_times(target)
     ]
     return ClusterChecks(schedules, reports, now_ns, is_indexed=is_indexed)
 

@@ -6,7 +6,8 @@ from unittest.mock import Mock
 import pytest
 
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.rollout import Rollout
+from profiler.aws_account.rollout_request import RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 
 ACCOUNT = "arn:aws:ecs:eu-west-1:111122223333"

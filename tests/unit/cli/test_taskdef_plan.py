@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import Action, PlannedFamily
-from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.rollout import Rollout
+from profiler.aws_account.rollout_request import RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.cli.taskdef_command import _plan_table
 from profiler.record.family_owner import FamilyOwner
@@ -99,7 +100,7 @@ def test_pinned_schedules_in_other_clusters_count_and_the_sentence_says_so(
         on_step=Mock(),
         on_problem=Mock(),
     )
-    rollout.scheduled_targets = (near, far)
+    rollout.starters.scheduled_targets = (near, far)
     planned = PlannedFamily(family="etl", action="add monitor", pinned=(far,), movable=(far,))
     sentence = rollout.pinned_sentence([planned], [planned])
     assert sentence is not None
