@@ -19,6 +19,11 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.prepared_run import HANDLED_SIGNALS, asks_to_stop, stop_if_pending
 from profiler.readers.linux import proc
 
+# Here, because most runs import this module before they fork the command's process: while that
+# exists, each page that the import changes is copied.
+with suppress(ImportError):  # become_subreaper does without it
+    import _ctypes  # noqa: F401
+
 _SI_KERNEL = 0x80  # siginfo.h
 # The kernel sends these for the CPU time of this process.
 _OWN_TIME_SIGNALS = (signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF)
