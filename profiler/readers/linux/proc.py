@@ -3,7 +3,6 @@
 What is absent, has ended or is another user's is None, and no error.
 """
 
-import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -349,7 +348,7 @@ def parse_changed_bytes(text: bytes) -> int | None:
     calls = number_after(text, b"syscw:")
     if passed_bytes is None or calls is None:
         return None
-    return passed_bytes + 2 * calls * mmap.PAGESIZE
+    return passed_bytes + 2 * calls * os.sysconf("SC_PAGE_SIZE")
 
 
 def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, int] | None:
