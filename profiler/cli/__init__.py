@@ -95,18 +95,20 @@ def run_without_click(arguments: list[str]) -> int | None:
     with unused_modules_deferred():
         from profiler.cli.run_options import parse_usual_arguments
 
-        options = parse_usual_arguments(arguments)
-        if options is not None:
+        values = parse_usual_arguments(arguments)
+        if values is not None:
             # Only with options that are valid: each import delays the command.
             import_msgspec()
+            from profiler.cli.chosen_run_options import RunOptions
             from profiler.cli.wiring.run_and_report import run_command
-    if options is None:
+    if values is None:
         gc.enable()
         return None
     from profiler.core.errors import TaskProfilerError
 
     try:
-        return run_command(options)  # enables the collector again before the command starts
+        # Enables the collector again before the command starts.
+        return run_command(RunOptions(**values))
     except TaskProfilerError as error:
         _print_error(error)
         return error.exit_code

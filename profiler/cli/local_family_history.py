@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions
+from profiler.cli.chosen_run_options import RunOptions
 from profiler.core.clock import Clock
 from profiler.local_run.prepared_run import family_name
 from profiler.readers.linux.interpreters import is_interpreter

@@ -1,5 +1,5 @@
 """``task-profiler run`` for click, which parses only what
-:func:`~profiler.cli.run_options.parse_usual` does not.
+:func:`~profiler.cli.run_options.parse_usual_arguments` does not.
 """
 
 from typing import Any
@@ -20,7 +20,6 @@ from profiler.cli.run_options import (
     RUN_OPTIONS,
     Amount,
     RunOption,
-    RunOptions,
     StacksWords,
     with_stacks_value,
 )
@@ -99,6 +98,8 @@ def run(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     exceeded budget. When it ends, the report is printed to stderr, and the run is added to the
     local history (task-profiler history).
     """
-    from profiler.cli.wiring.run_and_report import run_command  # not for the help
+    # Not for the help.
+    from profiler.cli.chosen_run_options import RunOptions
+    from profiler.cli.wiring.run_and_report import run_command
 
     return run_command(RunOptions(**options))

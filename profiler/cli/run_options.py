@@ -1,38 +1,12 @@
-"""The options of ``run`` with their help, and a parser of the usual command lines, which does
-without click.
+"""The options of ``run`` with their defaults and their help, and a parser of the usual command
+lines, which does without click and msgspec.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 _STACKS = "--stacks"
 _MODES = ("off", "moments", "on")
-
-Format = Literal["auto", "human", "text"]
-
-
-# A Struct takes less time to define, but the help of every command would import msgspec for it.
-class RunOptions(NamedTuple):
-    """The options of ``run`` with their defaults. ``words`` are the command and its arguments."""
-
-    words: tuple[str, ...]
-    name: str | None = None
-    interval_seconds: float = 1.0
-    output_format: Format = "auto"
-    as_json: bool = False
-    output: str | None = None
-    no_history: bool = False
-    labels: tuple[str, ...] = ()
-    live: bool = False
-    quiet: bool = False
-    stacks: str = "off"
-    otlp: bool = False
-    runs: int = 1
-    max_memory_mb: float | None = None
-    max_duration_ms: float | None = None
-    max_cpu_seconds: float | None = None
-    max_gpu_memory_mb: float | None = None
-    max_gpu_idle_percent: float | None = None
 
 
 class Amount:
@@ -68,8 +42,8 @@ def rate_hz(word: str) -> int | None:
 
 
 class RunOption:
-    """An option of ``run``: its spellings and perhaps its field, the name of its value, and its
-    help.
+    """An option of ``run``: its spellings and perhaps its field, the name of its value, its help,
+    and its default.
 
     Default False: a flag. Default (): repeatable. A name in brackets: the value is optional.
     """
@@ -81,13 +55,15 @@ class RunOption:
         metavar: str,
         text: str,
         values: Amount | StacksWords | tuple[str, ...] | None = None,
+        *,
+        default: object = None,
     ) -> None:
         self.names = names
         self.metavar = metavar
         self.text = text
         self.values = values
         self.field = names.rsplit(maxsplit=1)[-1].lstrip("-").replace("-", "_")
-        self.default: object = RunOptions._field_defaults[self.field]
+        self.default = default
 
     def parse(self, text: str) -> object:
         """The value; None if it is not valid."""
@@ -121,27 +97,37 @@ RUN_OPTIONS = (
         "TIME",
         "Sampling period, 20ms to 1h.",
         Amount("parse_seconds", 0.02, 3600),
+        default=1.0,
     ),
-    RunOption("--json as_json", "", "Print the report as one line of JSON, for programs."),
+    RunOption(
+        "--json as_json", "", "Print the report as one line of JSON, for programs.", default=False
+    ),
     RunOption(
         "--format output_format",
         "",
         "Format of the report: a summary for people, or text like AWS Lambda's REPORT. auto is "
         "human, but JSON with --output and in an ECS task.",
         ("auto", "human", "text"),
+        default="auto",
     ),
     RunOption(
-        "-q --quiet", "", "Print to stderr only why CMD did not start or which budget it exceeded."
+        "-q --quiet",
+        "",
+        "Print to stderr only why CMD did not start or which budget it exceeded.",
+        default=False,
     ),
     RunOption(
         "-o --output",
         "FILE",
         "Append the report line to FILE (-: standard output), and print nothing.",
     ),
-    RunOption("--no-history", "", "Do not add the run to the history."),
-    RunOption("--label labels", "NAME=VALUE", "Add a label to the run."),
+    RunOption("--no-history", "", "Do not add the run to the history.", default=False),
+    RunOption("--label labels", "NAME=VALUE", "Add a label to the run.", default=()),
     RunOption(
-        "--live", "", "Show CPU, memory, the time left and the largest processes while CMD runs."
+        "--live",
+        "",
+        "Show CPU, memory, the time left and the largest processes while CMD runs.",
+        default=False,
     ),
     RunOption(
         _STACKS,
@@ -150,11 +136,13 @@ RUN_OPTIONS = (
         "--stacks=50hz: 50 times; --stacks=moments: only while memory rises, nothing runs or all "
         "CPUs are in use.",
         StacksWords(),
+        default="off",
     ),
     RunOption(
         "--otlp",
         "",
         "Export each run over OTLP, to localhost:4318 unless OTEL_EXPORTER_OTLP_… are set.",
+        default=False,
     ),
     # At most as many as the history keeps.
     RunOption(
@@ -162,6 +150,7 @@ RUN_OPTIONS = (
         "N",
         "Run CMD N times, until the first failure; if N > 1, its input is empty.",
         Amount("int", 1, 10_000),
+        default=1,
     ),
     RunOption(
         *("--max-memory max_memory_mb", "SIZE"),
@@ -237,12 +226,12 @@ def with_stacks_value(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def parse_usual_arguments(arguments: Sequence[str]) -> RunOptions | None:
-    """Parse the arguments of ``run`` as click does; None for help and for errors, which click
-    prints.
+def parse_usual_arguments(arguments: Sequence[str]) -> dict[str, Any] | None:
+    """Parse the arguments of ``run`` as click does, and return the value of each option, and the
+    command's words; None for help and for errors, which click prints.
     """
     rest = with_stacks_value(arguments)
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {row.field: row.default for row in RUN_OPTIONS}
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
         if word == "--":
@@ -261,8 +250,8 @@ def parse_usual_arguments(arguments: Sequence[str]) -> RunOptions | None:
         if value is None:
             return None
         if option.default == ():
-            value = (*values.get(option.field, ()), value)
+            value = (*values[option.field], value)
         values[option.field] = value
     if not rest:
         return None
-    return RunOptions(words=tuple(rest), **values)
+    return {"words": tuple(rest), **values}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions
+from profiler.cli.chosen_run_options import RunOptions
 from profiler.cli.wiring.build_collectors import accelerator_collectors, read_placement
 from profiler.collectors.collector import Collectors
 from profiler.core.background_call import BackgroundCall, NoCall, RepeatedCall

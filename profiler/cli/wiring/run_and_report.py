@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from profiler.cli.run_options import RunOptions
+from profiler.cli.chosen_run_options import RunOptions
 from profiler.core.clock import SystemClock
 from profiler.core.deadline_writer import Output
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, UsageError

@@ -8,20 +8,27 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.cli.chosen_run_options import RunOptions
 from profiler.cli.local_family_history import (
     highest_peak_of,
     report_and_comparable_records,
     usual_duration_of,
 )
-from profiler.cli.run_options import RunOptions
+from profiler.cli.run_options import parse_usual_arguments
 from profiler.cli.terminal.show_comparison import change_spans
 from profiler.local_run.prepared_run import family_name
 from profiler.record.family_statistics import HighestPeak, UsualDuration
 from profiler.record.record_model import Metrics, Report
 from tests.fakes import FakeClock
 from tests.runs import history_of, report
+from tests.values import present
 
-OWN = RunOptions(words=("etl",), name="nightly")
+
+def chosen(*arguments: str) -> RunOptions:
+    return RunOptions(**present(parse_usual_arguments(arguments)))
+
+
+OWN = chosen("--name", "nightly", "etl")
 
 
 def earlier(count: int) -> list[Report]:
@@ -45,7 +52,7 @@ def test_the_last_successes_of_the_family_are_known(
 
 @pytest.mark.parametrize(
     ("count", "options"),
-    [(4, OWN), (6, RunOptions(words=("python3", "-c", "1")))],
+    [(4, OWN), (6, chosen("python3", "-c", "1"))],
 )
 def test_few_successes_or_any_program_reach_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, options: RunOptions

@@ -2,13 +2,16 @@
 --otlp`` reads.
 """
 
+from typing import Any
+
 import click
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from profiler.cli.chosen_run_options import RunOptions
 from profiler.cli.run_command import run as command
-from profiler.cli.run_options import RunOptions, parse_usual_arguments
+from profiler.cli.run_options import parse_usual_arguments
 from profiler.cli.wiring.build_export import (
     max_export_seconds,
     targets_of_variables,
@@ -16,6 +19,7 @@ from profiler.cli.wiring.build_export import (
 )
 from profiler.core.errors import UsageError
 from tests.cases import each_case
+from tests.values import present
 
 _OPTIONS = tuple(
     name
@@ -39,8 +43,13 @@ _words = st.one_of(
 )
 
 
-def parsed_by_click(arguments: list[str]) -> RunOptions:
-    return RunOptions(**command.make_context("run", list(arguments)).params)
+def parsed_by_click(arguments: list[str]) -> dict[str, Any]:
+    return command.make_context("run", list(arguments)).params
+
+
+def test_every_option_has_a_value_in_the_chosen_ones() -> None:
+    values = present(parse_usual_arguments(["true"]))
+    assert {*RunOptions.__struct_fields__} == {*values}
 
 
 @given(st.lists(_words, max_size=8))
