@@ -7,7 +7,6 @@ texts need none, which a look at their characters shows.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from profiler.core.redaction.secret_programs import PROGRAM_NAMES
 from profiler.core.redaction.secret_stems import SIGNS_OF_HOOKS, STEMS
 
 _MASK = "…"
@@ -24,6 +23,8 @@ _SIGNS = (
 # The same of calls and of options that follow each other.
 _SIGNS_OF_USERS = ("login", "connect(", "connection(", "pdo(", "mysqli", " -p ", "<<<", "sudo -s")
 _MIN_TOKEN_CHARS = 24
+# What a program's name announces are its arguments.
+_WORDS_WITH_ARGUMENT = 2
 # Where an address has a user and a password, with or without a scheme: up to the colon, in the text
 # of a word before its last "@". An image has its digest after one, and the name of a session may be
 # a mail address. The counts keep the time linear.
@@ -136,8 +137,10 @@ def _may_have_secrets(text: str) -> bool:
     if any(sign in lower for sign in (*_SIGNS, *_SIGNS_OF_USERS, *STEMS)):
         return True
     words = text.replace(",", " ").replace("[", " ").split()
-    return any(
-        len(word) >= _MIN_TOKEN_CHARS
-        or word.rpartition("/")[2].strip("\"'[](),`\\") in PROGRAM_NAMES
-        for word in words
-    )
+    if any(len(word) >= _MIN_TOKEN_CHARS for word in words):
+        return True
+    if len(words) < _WORDS_WITH_ARGUMENT:
+        return False
+    from profiler.core.redaction.secret_programs import PROGRAM_NAMES  # only for arguments
+
+    return any(word.rpartition("/")[2].strip("\"'[](),`\\") in PROGRAM_NAMES for word in words)

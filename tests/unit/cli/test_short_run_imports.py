@@ -79,6 +79,13 @@ def test_a_command_line_without_secrets_needs_no_names_of_secrets() -> None:
     assert not masked & {f"profiler.core.redaction.secret_{name}" for name in others}
 
 
+def test_a_command_without_arguments_needs_no_programs_with_secret_arguments() -> None:
+    code = "profiler.core.redaction as own; print(own.redact(['{}', *'{}'.split()]))"
+    programs = "profiler.core.redaction.secret_programs"
+    assert programs not in _loaded(code.format("/opt/mysql", ""))
+    assert programs in _loaded(code.format("/opt/mysql", "-pX"))
+
+
 def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
     loaded = _loaded("profiler.cli.terminal.end_page")
     assert "profiler.runs.past_runs.past_run" in loaded
