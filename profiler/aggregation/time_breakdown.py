@@ -215,6 +215,7 @@ class TimeAccount:
         self._early_ns = 0
         self._threads = ThreadWaits()
         self._able: set[ThreadWait] = set()
+        self._have_all_ended = True  # no thread lived at the last look
         self._open: deque[_OpenLook] = deque()
         self._open_waits = 0
         self._has_shares = False  # any of them, because it was asked for the time so far
@@ -281,6 +282,9 @@ class TimeAccount:
     def _add_look(
         self, read_ns: int, look: ThreadsLook, series: RunSeries | None, part_ns: int | None
     ) -> None:
+        if look.have_all_ended and self._have_all_ended and not look.growth:
+            return  # this time is no thread's
+        self._have_all_ended = look.have_all_ended
         self._is_sampled = True
         self._sees_calls = self._sees_calls or look.sees_calls
         self._has_waits = self._has_waits or look.growth is not None
@@ -295,9 +299,10 @@ class TimeAccount:
             start_ns = read_ns
         self._until_ns = read_ns
         has_lost_waits = self._has_lost_waits(look)
+        able_before = len(self._able)
         change = self._threads.add_look(look)
         self._note_changed_waits(change)
-        stretch = self._new_stretch(start_ns, read_ns, look)
+        stretch = self._new_stretch(start_ns, read_ns, look, able_before)
         stretch.has_lost_waits = has_lost_waits
         waiting: Collection[ThreadWait] = ()
         if not look.is_behind:
@@ -502,7 +507,13 @@ class TimeAccount:
 
     # Stretches
 
-    def _new_stretch(self, start_ns: int, end_ns: int, look: ThreadsLook) -> Stretch:
+    def _new_stretch(
+        self, start_ns: int, end_ns: int, look: ThreadsLook, able_before: int
+    ) -> Stretch:
+        """A stretch with what its look, and the one before, say of it. A look that finds no thread
+        any more says nothing: the one before is the nearest, which found ``able_before`` threads
+        that could run.
+        """
         stretch = Stretch(start_ns, end_ns, look.cpus, unread_ns=look.unread_run_ns)
         stretch.later_ns = look.later_run_ns
         stretch.peeks, stretch.able_peeks = look.peeks, look.able_peeks
@@ -514,11 +525,14 @@ class TimeAccount:
             self._limit_waits(limits.most_ns)
             self._pressure, self._pressure_ns = look.pressure, end_ns
         able_threads = len(self._able)
-        if look.is_behind:  # a thread that could run may be blocked since, and was not read
+        if look.have_all_ended:
+            able_threads = able_before
+        elif look.is_behind:  # a thread that could run may be blocked since, and was not read
             able_threads = sum([seen.blocked is None for seen in look.seen])
         if max(able_threads, len(look.growth or ())) < _MAX_COUNTED:
             stretch.able_threads = able_threads
-        stretch.is_unsure = not able_threads and _are_too_few_asked(look)
+        if not (able_threads or look.have_all_ended):
+            stretch.is_unsure = _are_too_few_asked(look)
         stretch.is_partial = look.leaves_states
         if able_threads:
             stretch.able_ns = stretch.length_ns

@@ -89,7 +89,6 @@ class BatchProcesses:
             )
         self.totals = ProcessTotals(show_arguments, make_series)
         self.time = TimeAccount(started_ns if is_new else None, interval_ns, gpus)
-        self._is_alive = False
         self._main_pid: int | None = None
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
@@ -145,22 +144,16 @@ class BatchProcesses:
                 self.ring_bound_bytes = max(self.ring_bound_bytes, bound_bytes)
             self._add_sample(used_bytes, read_ns, machine_bytes)
         if threads is not None:
-            self._add_threads(threads, processes, read_ns, is_alive=is_alive)
+            self._add_threads(threads, processes, read_ns)
 
     def _add_threads(
-        self,
-        threads: ThreadReadings,
-        processes: Sequence[ProcessReading],
-        read_ns: int,
-        *,
-        is_alive: bool,
+        self, threads: ThreadReadings, processes: Sequence[ProcessReading], read_ns: int
     ) -> None:
         """Add the look that was taken with the processes, if any, and what ran unread since the
         last one.
         """
-        if threads.look is not None and (is_alive or self._is_alive):
+        if threads.look is not None:
             self.time.add_look(read_ns, threads.look, self.usage.series)
-        self._is_alive = is_alive
         if threads.is_skipped:
             return
         ended_ns = self.cpu_ns - sum([process.own_cpu_ns for process in processes])

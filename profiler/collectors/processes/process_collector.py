@@ -449,7 +449,7 @@ class ProcessCollector:
         now_ns = self._clock.monotonic_ns()
         began_ns = self._machine.own_cpu_ns() - threads.lookup_cpu_ns
         look = threads.look(now_ns)
-        if look is not None and look.processes:
+        if look is not None:
             with self._lock:
                 batch = tracked.batch
                 read_ns = now_ns + self._wall_offset_ns

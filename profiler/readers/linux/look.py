@@ -52,12 +52,12 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     system call was readable so far. ``is_behind``: the counters of threads are left for the next
     looks; ``is_nobodys_turn``: those of all. ``leaves_states``: not all were asked that may be able
     to run. ``misses_child``: a thread waited for a child, and none that lived was seen: it ended
-    meanwhile, or began just now. ``pressure``: for how long any
-    threads have waited for a CPU so far. ``cpus``: on how many the batch may run. ``readings``: so
-    many readings of the processes were since the last look, which found the same. ``peeks``: so
-    many times since the last look it was read whether a thread that works can run, and in
-    ``able_peeks`` of them one could. ``has_other_waits``: a thread waits for something else than
-    when it was asked before, or has ended.
+    meanwhile, or began just now. ``have_all_ended``: no thread lives. ``pressure``: for how long
+    any threads have waited for a CPU so far. ``cpus``: on how many the batch may run.
+    ``readings``: so many readings of the processes were since the last look, which found the same.
+    ``peeks``: so many times since the last look it was read whether a thread that works can run,
+    and in ``able_peeks`` of them one could. ``has_other_waits``: a thread waits for something else
+    than when it was asked before, or has ended.
     """
 
     growth: Sequence[ThreadTimeGrowth] | None = ()
@@ -71,6 +71,7 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     is_nobodys_turn: bool = False
     leaves_states: bool = False
     misses_child: bool = False
+    have_all_ended: bool = False
     pressure: CpuPressure | None = None
     cpus: int = 1
     readings: int = 1

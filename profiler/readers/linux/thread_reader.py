@@ -380,6 +380,7 @@ class ThreadReader:
             growth=() if self._is_counting else None,
             processes=self._processes_seen(),
             sees_calls=self.sees_calls,
+            have_all_ended=self._have_all_ended(),
             cpus=self._group.known_cpus,
             readings=self._take_readings(),
         )
@@ -527,7 +528,7 @@ class ThreadReader:
                 process.still_at = last
             threads = tuple(process.threads.values())
             self._read_threads(process, threads, ReadingNumberAndTime(last.number + 1, now_ns))
-        return self._make_look()
+        return self._make_look(is_last=True)
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -550,8 +551,8 @@ class ThreadReader:
             self._calm_looks = 0
         return self._calm_looks > 0
 
-    def _make_look(self, *, reads_pressure: bool = True) -> ThreadsLook:
-        """What this look has found."""
+    def _make_look(self, *, reads_pressure: bool = True, is_last: bool = False) -> ThreadsLook:
+        """What this look has found. At the ``is_last`` one, all threads have ended."""
         peeks = self._peeks.take_results()
         return ThreadsLook(
             growth=self._growth if self._is_counting else None,
@@ -564,6 +565,7 @@ class ThreadReader:
             is_behind=bool(self._changed),
             leaves_states=self._leaves_states,
             misses_child=self._is_any_child_missing(),
+            have_all_ended=is_last or self._have_all_ended(),
             pressure=self._group.read_pressure(self._processes) if reads_pressure else None,
             cpus=self._group.usable_cpus(self._processes),
             readings=self._take_readings(),
@@ -929,10 +931,13 @@ class ThreadReader:
     def _has_living_child(self, parent: ProcessThreads) -> bool:
         """Whether a child of the process was seen that has not ended."""
         return any(
-            child.reading.parent_pid == parent.reading.pid
-            and any(thread.blocked is not ENDED for thread in child.threads.values())
+            child.reading.parent_pid == parent.reading.pid and _lives(child)
             for child in self._processes.values()
         )
+
+    def _have_all_ended(self) -> bool:
+        """Whether no thread lives, as far as all were read."""
+        return not (self._changed or any(map(_lives, self._processes.values())))
 
     def _is_in_same_call(self, process: ProcessThreads, thread: FollowedThread) -> bool:
         """Whether a thread that ran is in the same call again, in which each thread waits for the
@@ -1160,6 +1165,11 @@ class ThreadReader:
         self._ask_thread(process, thread, now_ns)
         process.was_sleeping = process.reading.state == SLEEP_STATE
         return thread.is_postponed
+
+
+def _lives(process: ProcessThreads) -> bool:
+    """Whether a thread of the process was seen that has not ended."""
+    return any(thread.blocked is not ENDED for thread in process.threads.values())
 
 
 def _busy_share(grown: ThreadTimeGrowth) -> float:

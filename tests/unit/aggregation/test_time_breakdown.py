@@ -285,6 +285,42 @@ class TestCouldAnythingRun:
             run.look(Did(1, CHILD, run=0.01), *child, unread=0.4, misses_child=misses)
         assert run.parts == {"on_cpu": 41.0, "waiting_for_cpu": 59.0}
 
+    @pytest.mark.parametrize("last", [[], [Did(1, CHILD, 0.001)]])
+    def test_jobs_that_could_run_until_the_end_ran_as_before(self, last: list[Did]) -> None:
+        """Two jobs at a time of make; those that end last are not read any more, nor are their
+        waits. What found them last says what they did.
+        """
+        run = LookedRun()
+        jobs = [Did(job, None, run=0.1, wait=0.1, process=job) for job in (2, 3)]
+        run.look(Did(1, CHILD, 0.001), *jobs, length=0.2)
+        for _ in range(20):
+            run.look(*jobs, length=0.2)
+        run.look(*last, length=0.4, ended=(1, 2, 3), have_all_ended=True, unread=0.4)
+        assert run.parts.get("child", 0) < 0.5
+        assert run.parts["on_cpu"] == pytest.approx(100, abs=0.5)
+
+    @pytest.mark.parametrize("last", [NETWORK, SLEEP, DISK])
+    def test_a_wait_that_nobody_saw_again_before_the_end_went_on(self, last: BlockedThread) -> None:
+        run = LookedRun().look(Did(1, CHILD, 0.5), length=9).look(Did(1, last, 0.001))
+        run.look(ended=(1,), have_all_ended=True, length=1)
+        assert run.parts[last.wait.kind] == pytest.approx(100 * 2 / 11, abs=0.5)
+
+    @pytest.mark.parametrize("running", [0, 0.2])
+    def test_after_the_last_thread_has_ended_time_is_no_threads(self, running: float) -> None:
+        """The main process waits for somebody to reap it, and is looked at."""
+        run = LookedRun()
+        for _ in range(10):
+            run.look(Did(1, CHILD, running))
+        run.look(ended=(1,), have_all_ended=True)
+        parts = run.parts
+        for _ in range(5):
+            run.look(ended=(1,), have_all_ended=True)
+        assert run.parts == parts
+        covered_percent = run.record(duration=16).time_breakdown.covered_percent
+        assert covered_percent == pytest.approx(100 * 11 / 16, abs=0.1)
+        run.look(Did(9, SLEEP, 0.001), length=0.5)  # the container is started again
+        assert run.parts["sleep"] > 3
+
     def test_what_finds_no_room_was_counted_early(self) -> None:
         run = LookedRun(cpus=1)
         for _ in range(10):

@@ -187,7 +187,7 @@ class FakeThreads:
         self.until_look = self.readings_per_look
         quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
         if not self._processes:
-            return ThreadsLook(sees_calls=True)
+            return ThreadsLook(sees_calls=True, have_all_ended=True)
         growth = (ThreadTimeGrowth(quarter_ns, quarter_ns),)
         seen = (ThreadSeen(0, 7, BlockedThread(wait=Wait("network", "10.0.3.9:5432"))),)
         processes = {each.pid: ProcessSeen(0, 0) for each in self._processes}

@@ -314,6 +314,29 @@ def test_a_thread_on_a_cpu_and_a_zombie_wait_for_nothing(machine: FakeMachine) -
     assert sample.shows_work is False
 
 
+def test_no_thread_lives_once_all_have_ended(machine: FakeMachine) -> None:
+    """Of a process whose first thread has ended, the others may go on, also unread."""
+    machine.thread(7, call=IN_A_PAGE_FAULT, state="Z")
+    machine.thread(7, 8, call=LOCKED)
+    leader = process(state="Z", threads=2)
+    assert not machine.read(leader).look.have_all_ended
+    assert not machine.read(leader, at=2).look.have_all_ended
+    os.truncate(machine.folder / "7" / "task" / "8" / "schedstat", 0)
+    machine.thread(7, run=1.1, call=IN_A_PAGE_FAULT, state="Z")
+    zombie = process(cpu=1.1, state="Z")
+    assert machine.read(zombie, at=3).look.have_all_ended
+    with_the_reading = machine.reader.look_with_reading(seconds(4))
+    assert with_the_reading is not None
+    assert with_the_reading.have_all_ended
+    assert machine.read(at=5).look.have_all_ended
+
+
+def test_all_have_ended_at_the_last_reading(machine: FakeMachine) -> None:
+    machine.thread(7)
+    assert not machine.read(process()).look.have_all_ended
+    assert machine.reader.read_last(seconds(2)).have_all_ended
+
+
 def test_who_waits_for_a_files_lock_is_asked_for_its_next_holder_when_the_last_one_ends(
     machine: FakeMachine, tmp_path: Path
 ) -> None:
