@@ -422,12 +422,23 @@ class ThreadReader:
         return sum([process.thread_count for process in self._processes.values()]) >= _MANY_THREADS
 
     def peek(self) -> None:
-        """Note for the next look whether a thread that works can run, if that says something."""
+        """Note for the next look whether a thread that works can run, if that says something: not
+        if one has ended, after which another may have begun.
+        """
         if not self.can_peek:
             return
         began_ns = self._own_cpu_ns()
-        is_able = any(thread.read_state().letter == "R" for thread in reversed(self._workers))
-        self._peeks.able.append(is_able)
+        is_able = has_one_ended = False
+        for thread in reversed(self._workers):
+            letter = thread.read_state().letter
+            is_able = letter == RUNNABLE_STATE
+            if is_able:
+                break
+            has_one_ended = has_one_ended or letter in ENDED_STATES
+        if is_able or not has_one_ended:
+            self._peeks.able.append(is_able)
+        else:
+            self._peeks.is_steady = False
         self._budget_ns -= self._own_cpu_ns() - began_ns
 
     def _take_last_look_time(self, now_ns: int) -> ReadingNumberAndTime:

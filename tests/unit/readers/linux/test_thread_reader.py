@@ -1595,6 +1595,26 @@ def test_between_two_looks_the_states_of_those_that_work_are_read(machine: FakeM
     assert machine.look(2.6).look.peeks == 0
 
 
+@pytest.mark.parametrize(("others", "peeks"), [("", 1), ("S", 1), ("R", 2)])
+def test_states_say_nothing_once_one_that_works_has_ended(
+    others: str, peeks: int, machine: FakeMachine
+) -> None:
+    """The next job may have begun, which is unknown until the next reading."""
+    jobs = (8, 9)[: 1 + len(others)]
+    for at in (1, 2, 3):
+        for pid in jobs:
+            machine.thread(pid, run=0.4 * at, state="R")
+        machine.read(*[process(pid, cpu=0.4 * at, state="R") for pid in jobs], at=at)
+    machine.reader.peek()
+    machine.thread(8, run=1.2, state="Z")
+    for pid in jobs[1:]:
+        machine.thread(pid, run=1.2, state=others)
+    machine.reader.peek()
+    assert machine.reader.can_peek == (others == "R")
+    look = machine.look(3.5).look
+    assert (look.peeks, look.able_peeks) == (peeks, peeks)
+
+
 def test_states_say_nothing_where_processes_begin_or_many_threads_work_little(
     machine: FakeMachine,
 ) -> None:
