@@ -246,6 +246,13 @@ _LONG_PROGRAMS = {
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),
+    **{
+        f"short children: {name}": _long(
+            f"{{python}} -m tests.programs.tools {name} 6 {{folder}}",
+            points=IN_TURNS_POINTS,
+        )
+        for name in ("gzip", "captured", "xargs", "pool")
+    },
     "make -j2": _long("{python} -m tests.programs.tools make 6 {folder}", points=IN_TURNS_POINTS),
 }
 

@@ -4,6 +4,7 @@ monitors of a simulated task, of both levels, at once.
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -71,9 +72,11 @@ def watch(program: Program) -> dict[Watcher, Observation]:
                 pid = int(started.read_text())
                 wait_until(lambda: has_signal_handler(pid, signal.SIGALRM), "the batch to wait")
                 wait_until(lambda: task.stats_reads >= _SAMPLES * len(_ENTER), "the monitors")
+                batch = monitors.enter_context(os.fdopen(os.pidfd_open(pid), "rb", 0))
                 os.kill(pid, signal.SIGALRM)
+                assert select.select([batch], [], [], LIMIT_SECONDS)[0]
+                task.ended = time.time()  # `run` still makes its report
                 assert run.wait(LIMIT_SECONDS) == 0
-                task.ended = time.time()
         finally:
             run.kill()
             run.wait()

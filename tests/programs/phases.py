@@ -80,10 +80,13 @@ def fork_child(work: Callable[[], object]) -> int:
     return pid
 
 
-def run_child(kind: str, *command: str) -> None:
+def run_child(kind: str, *command: str, reads_output: bool = False) -> None:
     """Time a child without threads and children, which waits for this while it is not on a CPU."""
     before = _clock.read()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+    output = subprocess.PIPE if reads_output else subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=output) as child:
+        if child.stdout is not None:
+            child.stdout.read()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # its counters are still there
         counters = Path(f"/proc/{child.pid}/schedstat").read_text().split()
     _add(kind, before, int(counters[0]), int(counters[1]))

@@ -3,6 +3,7 @@
 python -m tests.programs.tools NAME SECONDS FOLDER_OR_ADDRESS
 """
 
+import multiprocessing
 import random
 import subprocess
 import sys
@@ -10,9 +11,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.programs.phases import compute, phase, run_child, started, write_down
+from tests.programs.phases import (
+    compute,
+    forget,
+    phase,
+    rounds,
+    run_child,
+    started,
+    time_whole,
+    write_down,
+)
 
 _LINES = 200_000
+# Of what ends between two looks: the parent that reaps it has its CPU time.
+_SHORT_LINES, _SHORT_SECONDS = 80_000, 0.12
+_WORKERS = 2
 
 
 def sort(seconds: float, folder: str) -> None:
@@ -38,6 +51,45 @@ def job(seconds: float, _: str) -> None:
         compute(0.1)
 
 
+def gzip(seconds: float, folder: str, *, reads_output: bool = False) -> None:
+    """A loop of short gzips."""
+    path = Path(folder, "lines")
+    with phase("any"):
+        path.write_text("".join(f"{number * 7919 % 10_007}\n" for number in range(_SHORT_LINES)))
+    for _ in rounds(seconds):
+        run_child("any", "gzip", "--best", "--stdout", str(path), reads_output=reads_output)
+
+
+def captured(seconds: float, folder: str) -> None:
+    """The same, and the parent reads what each prints."""
+    gzip(seconds, folder, reads_output=True)
+
+
+def xargs(seconds: float, folder: str) -> None:
+    """Two jobs at a time, each of which times itself."""
+    jobs = round(_WORKERS * seconds / (4 * _SHORT_SECONDS))
+    job = (sys.executable, "-m", "tests.programs.tools", "job", str(_SHORT_SECONDS))
+    subprocess.run(
+        ["xargs", f"--max-procs={_WORKERS}", "--max-args=1", *job],
+        input=f"{folder}\n" * jobs,
+        text=True,
+        check=True,
+    )
+
+
+def pool(seconds: float, _: str) -> None:
+    """A pool in which each task has a process of its own."""
+    tasks = round(_WORKERS * seconds / (2 * _SHORT_SECONDS))
+    with multiprocessing.get_context("fork").Pool(_WORKERS, maxtasksperchild=1) as made:
+        made.map(_task, range(tasks), chunksize=1)
+
+
+def _task(_: int) -> None:
+    forget()
+    time_whole(lambda: compute(_SHORT_SECONDS))
+    write_down()
+
+
 def psql(seconds: float, address: str) -> None:
     """A query that takes its time in the server, which is no process of this run."""
     host, _, port = address.rpartition(":")
@@ -49,7 +101,7 @@ def psql(seconds: float, address: str) -> None:
 
 
 NAMES: dict[str, Callable[[float, str], None]] = {
-    function.__name__: function for function in (sort, make, job, psql)
+    function.__name__: function for function in (sort, make, gzip, captured, xargs, pool, job, psql)
 }
 
 
