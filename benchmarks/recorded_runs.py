@@ -32,8 +32,8 @@ from profiler.record.family_statistics import LAST_SUCCESSES, HighestPeak, highe
 from profiler.record.memory_news import MemoryNow, memory_news_text
 from profiler.record.units import MIB
 from profiler.record.unusual import MIN_RUNS
-from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.memory_margin import PeakPrecision, memory_margin, spread_of_needs
+from profiler.sizing.run_collector import LAST_RUNS
 
 _MIN_FAMILY_RUNS: Final = 34
 _KNOWN_RUNS: Final = 20

@@ -13,7 +13,8 @@ from profiler.record.record_model import NOT_MEASURED, UNKNOWN_SIZE
 from profiler.record.run_summary import Story, story_of
 from profiler.record.stop_causes import outcome_of
 from profiler.runs.history.run_database import HistoryStore
-from profiler.sizing.evidence import LAST_RUNS, Evidence, FamilyRunCollector
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.run_collector import LAST_RUNS, FamilyRunCollector
 from profiler.sizing.run_facts import RunFacts, run_facts_of
 from tests.fakes import START_NS, FakeClock
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from profiler.record.record_model import Metrics, Report, SlowdownBounds
 from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import SizePolicy
-from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_collector import LAST_RUNS
 from profiler.sizing.size_options import SizeOption
 from tests.runs import checkpoint, evidence_of, report, slowdown
 

@@ -74,8 +74,9 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
 from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.advice_document import advice_document
 from profiler.sizing.choose_size import SizePolicy
-from profiler.sizing.evidence import LAST_RUNS, Evidence
+from profiler.sizing.evidence import Evidence
 from profiler.sizing.job_grouping import Engine, JobsBy, JobsRow
+from profiler.sizing.run_collector import LAST_RUNS
 from profiler.sizing.size_options import SizeOption, idle_gpu_hours_per_month
 from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict, size_words_without_saving
 from profiler.sizing.workflow_engine_config import engine_config_lines

@@ -24,7 +24,8 @@ from profiler.runs.past_runs.run_source import RunSource
 from profiler.schedules.due_times import tasks_a_month
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.advice import Advice
-from profiler.sizing.evidence import Evidence, ReadTaskCounts
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.run_collector import ReadTaskCounts
 from profiler.sizing.size_options import EstimateBasis
 
 _BASES: Mapping[EstimateBasis, str] = {

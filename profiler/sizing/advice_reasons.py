@@ -26,12 +26,7 @@ from profiler.sizing.cpu_reasons import (
     unlimited_cpu_sentences,
     why_vcpu_is_not_smaller,
 )
-from profiler.sizing.evidence import (
-    MAX_FINE_PERIOD_MS,
-    MIN_MINUTES,
-    MIN_SAMPLES,
-    Evidence,
-)
+from profiler.sizing.evidence import MAX_FINE_PERIOD_MS, MIN_MINUTES, MIN_SAMPLES, Evidence
 from profiler.sizing.fargate_sizes import LARGEST
 from profiler.sizing.job_grouping import JobsRow
 from profiler.sizing.memory_reasons import (

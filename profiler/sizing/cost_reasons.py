@@ -15,9 +15,7 @@ from profiler.record.units import (
     format_usd_a_month,
 )
 from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.evidence import (
-    Evidence,
-)
+from profiler.sizing.evidence import Evidence
 from profiler.sizing.size_options import SizeOption
 
 _MANY_RUNS = 10

@@ -8,22 +8,13 @@ from collections.abc import Iterator
 from profiler.core.optional_math import first_known
 from profiler.core.text import as_sentence
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT
-from profiler.record.mention_limits import (
-    SATURATED_PERCENT,
-)
+from profiler.record.mention_limits import SATURATED_PERCENT
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.success_advice import ALL_CPU_USED
-from profiler.record.units import (
-    format_count,
-    format_memory,
-    format_percent,
-    format_vcpu,
-)
+from profiler.record.units import format_count, format_memory, format_percent, format_vcpu
 from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.cost_reasons import cost_range_text, factor_range_text
-from profiler.sizing.evidence import (
-    Evidence,
-)
+from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.memory_reasons import why_largest_memory_is_too_little
 from profiler.sizing.size_options import ROUNDING, SizeOption

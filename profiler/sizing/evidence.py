@@ -5,7 +5,7 @@ A run without measurements counts only if it ran out of memory: its size was too
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 from msgspec import Struct
@@ -19,7 +19,6 @@ from profiler.core.optional_math import (
     known_values,
     max_known,
     mean_known,
-    min_known,
 )
 from profiler.core.timestamps import MS_PER_MINUTE
 from profiler.record.cpu_wait import (
@@ -46,11 +45,9 @@ from profiler.record.record_model import (
     Metrics,
     PeakSource,
     Record,
-    Report,
     TaskSize,
     known_peak_source,
 )
-from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import (
     bound_memory_mb,
@@ -61,21 +58,11 @@ from profiler.record.task_needs import (
 )
 from profiler.sizing.billed_tasks import BilledTasks, collect_billed_tasks
 from profiler.sizing.containers_apart import ContainerNeeds, container_needs_of
-from profiler.sizing.job_grouping import (
-    JobKind,
-    JobsBy,
-    RowsByAskedSize,
-    RunKinds,
-    RunsOf,
-    row_with_common_name,
-)
 from profiler.sizing.memory_margin import NeedSpread, PeakPrecision, spread_of_needs
 from profiler.sizing.run_facts import (
     RunFacts,
     oom_size_mb,
     possible_kill_size_mb,
-    run_facts_of,
-    runs_in_time_order,
     stats_period_ms,
     were_gpus_idle,
 )
@@ -87,7 +74,6 @@ from profiler.sizing.slowdown_factors import (
 )
 from profiler.sizing.trend import CourseOverRuns, course_of_values
 
-LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
 MAX_FINE_PERIOD_MS = 2000
 # A shorter run is too short for the means of minutes to show its memory peak.
@@ -271,148 +257,15 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return measured_from(self.needs.required_memory_mb, is_least=is_least)
 
 
-class ReadTaskCounts(Struct, frozen=True, kw_only=True):
-    """The tasks of a family that were read, of which only the last ones are evidence."""
-
-    tasks: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-
-    @property
-    def window_ns(self) -> int:
-        """The time from the first to the last start."""
-        return (self.last_ns or 0) - (self.first_ns or 0)
-
-    def sum_with(self, other: "ReadTaskCounts") -> "ReadTaskCounts":
-        return ReadTaskCounts(
-            tasks=self.tasks + other.tasks,
-            first_ns=min_known(self.first_ns, other.first_ns),
-            last_ns=max_known(self.last_ns, other.last_ns),
-        )
-
-
-class FamilyRunCollector:
-    """Collects the ``last`` runs of each family, or row of jobs: see ``job_grouping``.
-
-    Memory is bounded: older runs are dropped on the way, and only counted.
-    """
-
-    def __init__(
-        self, last: int = LAST_RUNS, on_fargate: str | None = None, jobs_by: JobsBy | None = None
-    ) -> None:
-        self._last = last
-        self._on_fargate = on_fargate
-        self._kinds = RunKinds()
-        self._asked = RowsByAskedSize(jobs_by)
-        self._runs: dict[RunsOf, dict[tuple[str, str, str], RunFacts]] = {}
-        # All, and those on Fargate.
-        self._dropped: dict[RunsOf, tuple[ReadTaskCounts, ReadTaskCounts]] = {}
-
-    def add_run(self, report: Report, outcome: Outcome, *, is_confirmed: bool = True) -> None:
-        """Add the run of a final report, which ended so, to its family; a repeated line of the
-        same run is ignored.
-        """
-        run = run_facts_of(report, outcome, self._on_fargate, is_confirmed=is_confirmed)
-        kind = self._kinds.kind_of_run(report.record)
-        if isinstance(kind, JobKind):
-            self._asked.add_job_run(kind, report.record)
-        runs = self._runs.setdefault(kind, {})
-        runs.setdefault(run.container_key, run)
-        if len(runs) >= 2 * self._last + 100:
-            self._drop_older_runs(kind, runs)
-
-    def _drop_older_runs(self, kind: RunsOf, runs: Mapping[tuple[str, str, str], RunFacts]) -> None:
-        """Keep the last runs of a kind, and count the tasks of the others."""
-        kept = {run.container_key: run for run in self._newest_runs(runs.values())}
-        self._runs[kind] = kept
-        dropped = [run for run in runs.values() if run.container_key not in kept]
-        kept_ids = _task_ids(kept.values())
-        of_all = _tasks_read(dropped, kept_ids)
-        on_fargate = _tasks_read(filter(_is_on_fargate, dropped), kept_ids)
-        before, before_on_fargate = self._dropped.get(kind, (ReadTaskCounts(), ReadTaskCounts()))
-        self._dropped[kind] = (
-            before.sum_with(of_all),
-            before_on_fargate.sum_with(on_fargate),
-        )
-
-    def evidence_by_row(self) -> Mapping[FamilyKey, Evidence | None]:
-        """Aggregate the last runs of each row, in the order of the rows; None if none of them was
-        measured.
-        """
-        return {
-            row: evidence_of_runs(row, runs, self._on_fargate)
-            for row, runs in self.runs_by_row().items()
-        }
-
-    def evidence_with(self, record: Record) -> Evidence | None:
-        """The evidence of the row that has the record's run."""
-        kind = self._kinds.kind_of_run(record)
-        return self.evidence_by_row().get(
-            self._rows_by_kind().get(kind) or self._asked.row_of(kind)
-        )
-
-    def tasks_read_by_row(self) -> Mapping[FamilyKey, ReadTaskCounts]:
-        """The tasks that were added, those on Fargate alone where these are priced; one whose lines
-        came far apart may count twice.
-        """
-        read: dict[FamilyKey, ReadTaskCounts] = {}
-        rows = self._rows_by_kind()
-        windows = self.runs_by_row()
-        for kind, runs in self._runs.items():
-            row = rows[kind]
-            dropped, dropped_on_fargate = self._dropped.get(
-                kind, (ReadTaskCounts(), ReadTaskCounts())
-            )
-            counted: Iterable[RunFacts] = runs.values()
-            if _is_priced_on_fargate(windows[row]):
-                dropped = dropped_on_fargate
-                counted = filter(_is_on_fargate, counted)
-            of_kind = _tasks_read(counted).sum_with(dropped)
-            read[row] = of_kind.sum_with(read.get(row, ReadTaskCounts()))
-        return read
-
-    def runs_by_row(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
-        """The last runs of each row, in the order of the rows and of time."""
-        runs_of_rows: dict[FamilyKey, list[RunFacts]] = {}
-        for kind, row in self._rows_by_kind().items():
-            runs_of_rows.setdefault(row, []).extend(self._runs[kind].values())
-        rows = sorted(runs_of_rows, key=lambda row: row.sort_key)
-        return {row: self._newest_runs(runs_of_rows[row]) for row in rows}
-
-    def _rows_by_kind(self) -> Mapping[RunsOf, FamilyKey]:
-        """The row of each kind of runs."""
-        kinds_of_rows: dict[FamilyKey, list[RunsOf]] = {}
-        for kind in self._runs:
-            kinds_of_rows.setdefault(self._asked.row_of(kind), []).append(kind)
-        rows: dict[RunsOf, FamilyKey] = {}
-        for row, kinds in kinds_of_rows.items():
-            of_row = (run.record for kind in kinds for run in self._runs[kind].values())
-            rows.update(dict.fromkeys(kinds, row_with_common_name(row, of_row)))
-        return rows
-
-    def _newest_runs(self, runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
-        return runs_in_time_order(runs)[-self._last :]
-
-
-def _tasks_read(runs: Iterable[RunFacts], others: Collection[str] = ()) -> ReadTaskCounts:
-    """The tasks of these runs, without those of others, and the time of the runs."""
-    listed = list(runs)
-    starts_ns = [run.began_ns for run in listed]
-    return ReadTaskCounts(
-        tasks=len(_task_ids(listed).difference(others)),
-        first_ns=min_known(*starts_ns),
-        last_ns=max_known(*starts_ns),
-    )
-
-
-def _is_on_fargate(run: RunFacts) -> bool:
+def is_on_fargate(run: RunFacts) -> bool:
+    """Whether the run was on Fargate."""
     return run.record.launch_type == FARGATE
 
 
-def _is_priced_on_fargate(window: Sequence[RunFacts]) -> bool:
+def is_priced_on_fargate(window: Sequence[RunFacts]) -> bool:
     """Whether runs on Fargate were measured, and not only before the family went elsewhere."""
-    measured_ns = [run.began_ns for run in window if run.is_measured and _is_on_fargate(run)]
-    elsewhere_ns = [run.began_ns for run in window if not _is_on_fargate(run)]
+    measured_ns = [run.began_ns for run in window if run.is_measured and is_on_fargate(run)]
+    elsewhere_ns = [run.began_ns for run in window if not is_on_fargate(run)]
     return bool(measured_ns) and measured_ns[-1] >= min(elsewhere_ns, default=0)
 
 
@@ -428,8 +281,8 @@ def evidence_of_runs(
     if not runs:
         return None
     priced = window
-    if _is_priced_on_fargate(window):
-        priced = [run for run in window if _is_on_fargate(run)]
+    if is_priced_on_fargate(window):
+        priced = [run for run in window if is_on_fargate(run)]
     latest_measured = [run for run in priced if run.is_measured][-1]
     latest = record_with_known_size(latest_measured.record, priced[-1].record)
     current_vcpu = task_size_of(latest).vcpu
@@ -464,10 +317,10 @@ def outcomes_of(window: Sequence[RunFacts]) -> OutcomeCounts:
     have a report: its worst end counts.
     """
     runs = [run for run in window if run.is_measured]
-    measured_tasks = _task_ids(runs)
-    killed = _task_ids(run for run in window if run.outcome.ran_out_of_memory)
-    failed = _task_ids(run for run in runs if run.outcome.status == "failure")
-    stopped = _task_ids(run for run in runs if run.outcome.status == "stopped")
+    measured_tasks = task_ids_of(runs)
+    killed = task_ids_of(run for run in window if run.outcome.ran_out_of_memory)
+    failed = task_ids_of(run for run in runs if run.outcome.status == "failure")
+    stopped = task_ids_of(run for run in runs if run.outcome.status == "stopped")
     return OutcomeCounts(
         runs=len(measured_tasks),
         failed=len(failed - killed),
@@ -475,13 +328,14 @@ def outcomes_of(window: Sequence[RunFacts]) -> OutcomeCounts:
         has_success=any(map(has_succeeded, runs)),
         out_of_memory=len(killed),
         out_of_memory_unmeasured=len(killed - measured_tasks),
-        ignored=len(_task_ids(window) - measured_tasks - killed),
+        ignored=len(task_ids_of(window) - measured_tasks - killed),
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
     )
 
 
-def _task_ids(runs: Iterable[RunFacts]) -> set[str]:
+def task_ids_of(runs: Iterable[RunFacts]) -> set[str]:
+    """The tasks of the runs: several containers of one can have a report."""
     return {run.record.task_id for run in runs}
 
 
@@ -606,7 +460,7 @@ def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Us
         ),
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
-        window_tasks=len(_task_ids(window)),
+        window_tasks=len(task_ids_of(window)),
     )
 
 

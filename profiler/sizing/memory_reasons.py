@@ -9,21 +9,11 @@ from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import as_sentence, listed, words_if_known
 from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.measured import AtLeast, measured_from
-from profiler.record.mention_limits import (
-    is_near_limit,
-)
+from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import TaskSize
-from profiler.record.units import (
-    format_count,
-    format_memory,
-    format_share,
-    format_vcpu,
-)
+from profiler.record.units import format_count, format_memory, format_share, format_vcpu
 from profiler.sizing.choose_size import MEMORY_STEP_MB, SizeDecision
-from profiler.sizing.evidence import (
-    Evidence,
-    MemoryAndCpuNeeds,
-)
+from profiler.sizing.evidence import Evidence, MemoryAndCpuNeeds
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.trend import Growth
 

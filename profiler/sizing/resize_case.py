@@ -13,7 +13,7 @@ from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import Record, TaskSize
 from profiler.record.units import format_duration
 from profiler.sizing.advice import Advice
-from profiler.sizing.evidence import LAST_RUNS, evidence_of_runs
+from profiler.sizing.evidence import evidence_of_runs
 from profiler.sizing.resize_effect import (
     MIN_FAILURES,
     ChangeEffect,
@@ -21,6 +21,7 @@ from profiler.sizing.resize_effect import (
     runs_since,
     runs_until,
 )
+from profiler.sizing.run_collector import LAST_RUNS
 from profiler.sizing.run_counts import RevisionRuns, RunCounts
 from profiler.sizing.run_facts import RunFacts, runs_in_time_order
 from profiler.sizing.runs_at_size import NEWEST_RUNS, RunsAtSize

@@ -16,8 +16,9 @@ from msgspec import Struct, field
 
 from profiler.record.record_model import Sampling
 from profiler.sizing.choose_size import SizePolicy, recommend_size
-from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
+from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_collector import LAST_RUNS
 from profiler.sizing.run_facts import RunFacts
 from tests.runs import report, reported_facts
 from tests.values import present

@@ -28,15 +28,10 @@ from profiler.runs.past_runs.run_source import (
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
-from profiler.sizing.evidence import (
-    LAST_RUNS,
-    Evidence,
-    FamilyRunCollector,
-    ReadTaskCounts,
-    UsageOfTasks,
-)
+from profiler.sizing.evidence import Evidence, UsageOfTasks
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.job_grouping import KINDS_OF_JOBS, JobsBy
+from profiler.sizing.run_collector import LAST_RUNS, FamilyRunCollector, ReadTaskCounts
 from profiler.sizing.run_facts import run_facts_of
 
 _USUAL_NS = USUAL_DAYS * NS_PER_DAY

@@ -27,8 +27,8 @@ from profiler.runs.step_series import downsample, steps_of_record
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import SizePolicy
-from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_collector import FamilyRunCollector
 from profiler.sizing.size_summary import size_story
 from tests import shown_runs
 from tests.changed_records import LINES, changed_lines

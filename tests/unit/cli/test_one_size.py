@@ -25,8 +25,8 @@ from profiler.runs.past_runs.run_source import RunFilter
 from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import SizePolicy
-from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_collector import LAST_RUNS
 from tests.runs import history_of, lines, report
 from tests.sized_runs import any_family
 from tests.values import present

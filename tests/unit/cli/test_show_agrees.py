@@ -30,8 +30,8 @@ from profiler.search_setup.cluster_requests import ServerResponse
 from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import SizePolicy
-from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_collector import LAST_RUNS
 from profiler.sizing.size_summary import size_story
 from profiler.sizing.sizing_rules import advice_verdict
 from tests.run_sources import log_event

@@ -11,7 +11,8 @@ from profiler.record.family_statistics import (
     measured_month,
 )
 from profiler.record.record_model import Report
-from profiler.sizing.evidence import Evidence, FamilyRunCollector
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.run_collector import FamilyRunCollector
 from tests.cases import each_case
 from tests.fakes import START_NS
 from tests.runs import add_reports, evidence_of, report

@@ -40,7 +40,6 @@ from profiler.sizing.advice import with_recommendation
 from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.billed_tasks import mean_billed_ms
 from profiler.sizing.choose_size import GROWTH_RUNS
-from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.prices import (
     PRICE_TABLE_DATE,
     PriceOverrides,
@@ -49,6 +48,7 @@ from profiler.sizing.prices import (
     fargate_prices,
     priced_record,
 )
+from profiler.sizing.run_collector import FamilyRunCollector
 from profiler.sizing.run_facts import priced_as_if_on_fargate, record_on_fargate
 from profiler.sizing.trend import NO_GROWTH, Growth, find_growth
 from tests.changed_records import changed_lines

@@ -12,8 +12,8 @@ from profiler.record.record_model import Report
 from profiler.runs.past_runs.family_evidence import evidence_of_family, read_families
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
-from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.job_grouping import MAX_NAMES, JobsBy
+from profiler.sizing.run_collector import FamilyRunCollector
 from tests.runs import add_reports, lines, report
 
 SMALL, LARGE = (2, 4096), (4, 65_536)

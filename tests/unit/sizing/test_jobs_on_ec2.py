@@ -14,9 +14,9 @@ from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.sizing.advice import Advice
 from profiler.sizing.choose_size import SizePolicy, recommend_size
-from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.instance_memory import smallest_instance_for
 from profiler.sizing.prices import PriceOverrides, cost_of
+from profiler.sizing.run_collector import FamilyRunCollector
 from profiler.sizing.sizing_rules import advice_verdict
 from tests.batch_jobs import arn, submitted, task_event
 from tests.runs import add_reports, report, slowdown

@@ -9,10 +9,10 @@ from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Report
 from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import SizePolicy
-from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.job_grouping import Engine
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_collector import FamilyRunCollector
 from profiler.sizing.workflow_engine_config import engine_config_lines
 from tests.cases import each_case
 from tests.runs import add_reports, report
