@@ -3,6 +3,7 @@ their way through it.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -328,6 +329,30 @@ def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_messag
     assert first["text"] == sentence
     assert numbers["text"].startswith("The task ran ")
     assert second["text"].startswith("Task 0123 in cluster jobs: https://")
+
+
+def test_pagerduty_takes_the_template_of_the_page_also_of_a_run_without_a_cluster() -> None:
+    """It refuses events that lack one of its fields: reference/events-v2 of PagerDuty's API schema.
+    It cuts a summary of more than 1,024 characters, and a key to merge by has at most 255.
+    """
+    page = (ROOT / "docs" / "notifications.md").read_text().rpartition("**PagerDuty:**")[2]
+    found = re.search(r"```json\n(.*)\n```", page)
+    assert found
+    paths = dict(zip(("task", "text", "cluster"), re.findall(r"`(\$\.\S+)`", page), strict=True))
+    transformer = {"InputPathsMap": paths, "InputTemplate": found[1]}
+    reason = 'exec: "C:\\etl.exe" ' + "x" * 2000
+    for cluster in ("jobs", ""):
+        run = ended(RUN, cause="failure", exit_code=127, reason=reason)
+        run = changed(run, task=replace(run.task, cluster=cluster))
+        detail = msgspec.to_builtins(ended_run_detail(run, kibana_url=None))
+        event = json.loads(mail_of(transformer, detail))
+        assert event["event_action"] == "trigger"
+        assert 0 < len(event["dedup_key"]) <= 255
+        payload = event["payload"]
+        assert payload["severity"] in {"critical", "error", "warning", "info"}
+        assert payload["source"]
+        assert 0 < len(payload["summary"]) <= 1024
+        assert payload["group"] == cluster
 
 
 def test_the_mail_of_a_run_that_did_not_start_has_no_holes() -> None:
