@@ -21,6 +21,7 @@ from profiler.task_definitions.container_snippets import (
     monitor_container,
 )
 from tests.cloudformation import template
+from tests.documentation import blocks, pages
 
 ROOT = Path(profiler.__file__).parent.parent
 MODULE = ROOT / "taskdef" / "terraform" / "monitor-containers"
@@ -210,8 +211,8 @@ def test_what_the_command_prints_for_terraform_is_the_container(tofu: str, tmp_p
 
 def test_the_modules_and_the_configurations_of_the_documentation_are_formatted(tofu: str) -> None:
     """Of the latter only syntax and form: the provider of AWS is not in a package registry."""
-    texts = re.findall(r"```hcl\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(texts) == 3
+    texts = [block.text for page in pages() for block in blocks(page, "hcl")]
+    assert len(texts) == 4
     for text in (*texts, *(file.read_text() for file in MODULE.parent.rglob("*.tf"))):
         done = run(tofu, MODULE, "fmt", "-check", "-diff", "-", given=text)
         assert done.returncode == 0, done.stdout + done.stderr
