@@ -18,7 +18,6 @@ _JOB_VARIABLES = {
     "AWS_BATCH_JOB_ID": "4109c2d6-7c5e-4b0e-9f5a-1d2e3f4a5b6c",
     "AWS_BATCH_JQ_NAME": "nightly",
 }
-_NO_ROWS = 0  # which the batch refuses: the first attempt fails
 _JOB_ROWS = 100_000
 
 
@@ -67,11 +66,13 @@ def main() -> None:
 def _run_job(command: str) -> None:
     """Run the batch as a job of AWS Batch whose second attempt succeeds, and list its runs."""
     print("the same batch with the variables of a job of AWS Batch, whose first attempt fails …")
-    for attempt, rows in enumerate((_NO_ROWS, _JOB_ROWS), 1):
+    missing = _BATCH.with_name("no-such-folder")
+    # The first attempt has done all its work when it fails.
+    for attempt, target in enumerate((("--target", str(missing)), ()), 1):
         words = (command, "run", "--name", "orders", "--", sys.executable, str(_BATCH))
         variables = _JOB_VARIABLES | {"AWS_BATCH_JOB_ATTEMPT": str(attempt)}
         subprocess.run(
-            [*words, "--rows", str(rows)],
+            [*words, "--rows", str(_JOB_ROWS), *target],
             env=os.environ | variables,
             capture_output=True,
             check=False,

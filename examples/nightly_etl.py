@@ -23,6 +23,7 @@ _REGIONS = ("eu-central", "eu-west", "us-east", "us-west", "ap-south")
 _PRODUCTS = 5_000
 _CUSTOMERS = 80_000
 _DAYS = 365
+_RESULT = "orders.jsonl.gz"
 _DAILY_QUERY = """
     SELECT region, day, COUNT(*), COUNT(DISTINCT customer), SUM(cents), MAX(cents)
     FROM orders GROUP BY region, day ORDER BY region, day
@@ -37,7 +38,9 @@ Order = tuple[str, int, int, int, int, int]
 
 def main() -> None:
     """Run the batch in a temporary folder."""
-    rows = _arguments().rows
+    arguments = _arguments()
+    rows: int = arguments.rows
+    target: Path | None = arguments.target
     started_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="nightly-etl-") as folder:
         _log(started_at, f"extracting {rows:,} orders")
@@ -52,6 +55,10 @@ def main() -> None:
             started_at,
             f"done: {len(results['days'])} days and regions, {size:,} bytes became {compressed:,}",
         )
+        if target is not None:
+            if not target.is_dir():
+                raise SystemExit(f"the target {target} is no folder")
+            shutil.copy(Path(folder, _RESULT), target)
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,6 +68,9 @@ def _arguments() -> argparse.Namespace:
         type=_row_count,
         default=_DEFAULT_ROWS,
         help="orders to generate (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--target", type=Path, help="a folder for the compressed file (default: none)"
     )
     return parser.parse_args()
 
@@ -116,7 +126,7 @@ def _compress(
     orders: list[Order], results: dict[str, list[tuple[object, ...]]], folder: Path
 ) -> tuple[int, int]:
     """Write results and orders as text, then compress the file. Returns both sizes in bytes."""
-    plain_file, compressed_file = folder / "orders.jsonl", folder / "orders.jsonl.gz"
+    plain_file, compressed_file = folder / "orders.jsonl", folder / _RESULT
     with plain_file.open("w") as lines:
         lines.write(json.dumps(results) + "\n")
         lines.writelines(f"{json.dumps(order)}\n" for order in orders)

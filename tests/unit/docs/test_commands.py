@@ -1,5 +1,6 @@
 """What the documentation tells people to type is there: commands, options, targets, files, JSON."""
 
+import gzip
 import json
 import re
 import runpy
@@ -110,8 +111,13 @@ def test_the_command_lines_of_the_demo_are_taken_and_its_batch_runs(
         parse(words[1:])
     assert {words[1] for words in done} == {"run", "report", "history"}
     batch = done[0][done[0].index("--") + 1 :]
-    for rows, code in (("1000", 0), ("0", 2)):
-        assert subprocess.run([*batch, "--rows", rows], check=False).returncode == code
+    for options, code in (("1000", 0), ("0", 2), ("1000 --target missing", 1)):
+        words = [*batch, "--rows", *options.split()]
+        assert subprocess.run(words, check=False, cwd=tmp_path).returncode == code
+    target = tmp_path / "target"
+    target.mkdir()
+    subprocess.run([*batch, "--rows", "1000", "--target", str(target)], check=True)
+    assert len(gzip.decompress((target / "orders.jsonl.gz").read_bytes()).splitlines()) == 1001
 
 
 @PAGES
