@@ -2,9 +2,9 @@
 
 The kernel drops such pages before it kills, so they are not used: ``memoryMappedFileMB`` says them
 apart. Records without it count them as used: those of schema 1.3 and earlier, those of Container
-Insights, and those of short runs without a sample, whose peak is the kernel's alone. Such a peak is
-the most that was used: it keeps a size from getting smaller, and is never a reason for a larger one
-once enough runs say the files apart.
+Insights, and those of runs that end before all values are read for the first time, whose peak may
+be the kernel's alone. Such a peak is the most that was used: it keeps a size from getting smaller,
+and is never a reason for a larger one once enough runs say the files apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ _NOTABLE_MB: Final = 64
 _NOTABLE_SHARE: Final = 0.1
 
 INCLUDES_FILES: Final = (
-    "include pages of mapped files, as older versions, Container Insights and runs without a "
-    "sample count them"
+    "include pages of mapped files, as older versions, Container Insights and very short runs "
+    "count them"
 )
 
 _Run = TypeVar("_Run")

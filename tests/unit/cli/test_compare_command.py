@@ -443,7 +443,7 @@ def test_memory_of_an_older_version_is_said_and_not_compared(cli: Cli) -> None:
     found = cli("compare", *BOTH, "--from", kept(nights("1", 400), nights("2", 200, **apart)))
     assert (
         "The memory of 8 runs of A may include pages of mapped files, as older "
-        "versions, Container Insights and runs without a sample count them, so the change of the "
+        "versions, Container Insights and very short runs count them, so the change of the "
         "memory is not known."
     ) in " ".join(found.out.split())
     assert re.search(r"memory peak +≥400 MB +≥200 MB +- +- +not comparable", found.out)
@@ -451,7 +451,7 @@ def test_memory_of_an_older_version_is_said_and_not_compared(cli: Cli) -> None:
     mixed = cli("compare", *BOTH, "--from", kept(both, nights("2", 200, **apart)))
     assert (
         "The memory of 3 runs of A may include pages of mapped files, as older "
-        "versions, Container Insights and runs without a sample count them, and is left out."
+        "versions, Container Insights and very short runs count them, and is left out."
     ) in " ".join(mixed.out.split())
     assert "Known for 6 of 9 runs of A: memory peak, memory average." in mixed.out
     assert "no difference seen" in mixed.out

@@ -150,7 +150,7 @@ def test_memory_that_may_include_mapped_files_has_no_change() -> None:
     newer = etl_with(max_memory_used_mb=500, memory_mapped_file_mb=apart, cpu_seconds=40)
     note = (
         "The memory of that run may include pages of mapped files, as older versions, Container "
-        "Insights and runs without a sample count them: its change is not known."
+        "Insights and very short runs count them: its change is not known."
     )
     shown = page(newer, against=etl(), width=200)
     assert [row for row in shown if row.strip() == note]

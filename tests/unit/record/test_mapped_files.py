@@ -109,7 +109,7 @@ def test_a_list_of_runs_of_both_meanings_has_a_note() -> None:
     assert mixed_memory_note(records([*NEWER, older(0, None)])) == ""
     assert mixed_memory_note(records([*OLDER, *NEWER])) == (
         "The memory of 10 runs may include pages of mapped files, as older versions, Container "
-        "Insights and runs without a sample count them."
+        "Insights and very short runs count them."
     )
 
 

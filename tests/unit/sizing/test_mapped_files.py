@@ -243,7 +243,7 @@ def test_an_older_peak_enlarges_nothing_once_five_runs_say_files_apart(
     worth = "only keeps the size from getting smaller" if count >= 5 else "may have been less"
     assert (
         "The memory of some of the runs may include pages of mapped files, as older versions, "
-        f"Container Insights and runs without a sample count them: it {worth}."
+        f"Container Insights and very short runs count them: it {worth}."
     ) in found.reasons
 
 

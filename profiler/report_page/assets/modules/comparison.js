@@ -60,8 +60,8 @@ export function peakText(run, other) {
   if (!haveSameMemory(run, other)) {
     const which = run.countsFiles ? "this run" : "the other run";
     return (
-      `The memory of ${which} may include pages of mapped files, as older versions, Container Insights and runs ` +
-      "without a sample count them: its change is not known."
+      `The memory of ${which} may include pages of mapped files, as older versions, Container Insights and very ` +
+      "short runs count them: its change is not known."
     );
   }
   const sampled = [run, other].filter((one) => one.peakBy === "sampled");

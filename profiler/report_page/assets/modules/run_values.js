@@ -111,7 +111,7 @@ export function mixedMemoryNote(runs) {
   if (!older) return "";
   return (
     `The memory of ${asCount(older, "run")} may include pages of mapped files, as older versions, Container ` +
-    "Insights and runs without a sample count them."
+    "Insights and very short runs count them."
   );
 }
 
