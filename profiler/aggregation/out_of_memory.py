@@ -6,11 +6,13 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from profiler.aggregation.memory_peak import MemoryPeak
+from profiler.aggregation.record_evidence import KillEvidence
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.optional_math import excess, first_known, quotient
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import MemoryKills, PeakSource, Process, Record
+from profiler.record.record_model import MemoryKills, Process, Record
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, OutOfMemoryEvidence
 from profiler.record.task_needs import may_have_lost_a_child
 from profiler.record.units import bytes_to_mebibytes
@@ -20,6 +22,8 @@ from profiler.record.units import bytes_to_mebibytes
 _AT_LIMIT_FRACTION = 0.9
 _AT_LIMIT_FRACTION_WITH_HITS = 0.7
 _MAX_KILLED_SHOWN = 5
+# The kernel chooses the largest process of a group, by all that it maps, as its mark counts.
+_LEAST_VICTIM_SHARE = 0.5
 
 _Kill = Literal["in container", "on host", "main process"]
 
@@ -33,31 +37,32 @@ class OutOfMemoryVerdict(Struct, frozen=True, kw_only=True):
 
 def judge_out_of_memory(
     end: RunEnd,
+    kills: KillEvidence,
+    peak: MemoryPeak,
     *,
-    memory_max_bytes: float | None,
+    charged_bytes: float | None,
     memory_size_bytes: float | None,
-    peak_source: PeakSource | None,
     limit_hits: int | None = None,
-    memory_kills: int | None = None,
-    excludes_kill_at_end: bool = False,
     may_have_missed_a_kill: bool = False,
 ) -> OutOfMemoryVerdict:
     """Whether the kernel killed the batch or one of its processes for lack of memory, as far as
     there is evidence.
 
     The kills that the kernel counted are decisive (None: unknown), also none: then the memory and
-    the exit code prove nothing. ``excludes_kill_at_end``: none was counted that can have ended the
-    batch. ``limit_hits`` alone are no evidence, because version 1 of cgroup also counts reclaimed
-    page cache. With ``may_have_missed_a_kill``, an exit code excludes none.
+    the exit code prove nothing. ``charged_bytes`` of the memory count for the limit. ``limit_hits``
+    alone are no evidence, because version 1 of cgroup also counts reclaimed page cache. With
+    ``may_have_missed_a_kill``, an exit code excludes none.
     """
-    if memory_kills:
+    if kills.own_count:
         return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
+    if kills.shared_count:
+        return _judge_kill_in_shared_group(end, kills, peak, memory_size_bytes)
     is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
     if end.status == "running" or is_unseen:
         return OutOfMemoryVerdict()
-    share = quotient(memory_max_bytes, memory_size_bytes) if memory_size_bytes else None
+    share = quotient(charged_bytes, memory_size_bytes) if memory_size_bytes else None
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
-    is_counted = memory_kills is not None or excludes_kill_at_end
+    is_counted = kills.own_count is not None or kills.excludes_kill_at_end
     is_killed = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_killed and not is_counted and (share or 0) >= at_limit:
         return OutOfMemoryVerdict(
@@ -66,11 +71,24 @@ def judge_out_of_memory(
         )
     is_excluded = (
         end.exit_code not in (None, SIGKILL_EXIT_CODE)
-        or (peak_source == "kernel" and first_known(share, 1) < _AT_LIMIT_FRACTION)
+        or (peak.source == "kernel" and first_known(share, 1) < _AT_LIMIT_FRACTION)
         or is_counted
     )
-    is_open = may_have_missed_a_kill and memory_kills is None
+    is_open = may_have_missed_a_kill and kills.own_count is None
     return OutOfMemoryVerdict(likely=False if is_excluded and not is_open else None)
+
+
+def _judge_kill_in_shared_group(
+    end: RunEnd, kills: KillEvidence, peak: MemoryPeak, memory_size_bytes: float | None
+) -> OutOfMemoryVerdict:
+    """A kill in a group that others share explains a failure of a run that held much of its memory;
+    else, and after a success, the victim is unknown.
+    """
+    least_bytes = _LEAST_VICTIM_SHARE * (memory_size_bytes or 0)
+    most_bytes = max(peak.size_bytes or least_bytes, kills.marked_bytes)
+    if end.exit_code == 0 or most_bytes < least_bytes:
+        return OutOfMemoryVerdict()
+    return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
 
 
 def may_have_missed_kill(record: Record) -> bool:

@@ -7,19 +7,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.memory_peak import (
-    MemoryPeak,
     charged_to_limit_bytes,
     choose_memory_peak,
     with_peak,
     with_unseen_peak,
 )
-from profiler.aggregation.out_of_memory import (
-    OutOfMemoryVerdict,
-    judge_out_of_memory,
-    may_have_missed_kill,
-)
+from profiler.aggregation.out_of_memory import judge_out_of_memory, may_have_missed_kill
 from profiler.aggregation.record_evidence import (
     NOTHING_SEEN,
+    KillEvidence,
     ProcessActivity,
     ProcessReadings,
     ProcessRows,
@@ -51,8 +47,6 @@ if TYPE_CHECKING:
     from profiler.readers.container_sample import ResourceLimits
 
 _PERCENT_DIGITS = 1
-# The kernel chooses the largest process of a group, by all that it maps, as its mark counts.
-_LEAST_VICTIM_SHARE = 0.5
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
 _COLUMNS = ("vcpu_used", "memory_used_mb")
@@ -132,7 +126,15 @@ class RecordDraft(Struct, frozen=True):
             record = with_unseen_peak(record, seen.memory_marked_mb)
         if seen.rows is not None:
             record = _with_process_rows(record, seen.rows)
-        verdict = self._judge_out_of_memory(record, seen, peak)
+        verdict = judge_out_of_memory(
+            self.end,
+            seen.kills,
+            peak,
+            charged_bytes=charged_to_limit_bytes(seen.memory, peak),
+            memory_size_bytes=self.sizes.memory_bytes,
+            limit_hits=seen.limit_hits,
+            may_have_missed_a_kill=self._may_have_missed_a_kill(record, seen.kills),
+        )
         record = replace(
             record,
             likely_out_of_memory=verdict.likely,
@@ -141,32 +143,10 @@ class RecordDraft(Struct, frozen=True):
         )
         return with_warnings(record, self._warnings(record, parts))
 
-    def _judge_out_of_memory(
-        self, record: Record, seen: RunEvidence, peak: MemoryPeak
-    ) -> OutOfMemoryVerdict:
-        """Whether the kernel killed one of the run's processes, by the kills and the memory."""
-        kills = seen.kills
-        # A kill in a shared group explains a failure of a run that held much of its memory; else,
-        # and after a success, the victim is unknown.
-        if not kills.own_count and kills.shared_count:
-            least_bytes = _LEAST_VICTIM_SHARE * (self.sizes.memory_bytes or 0)
-            most_bytes = max(peak.size_bytes or least_bytes, kills.marked_bytes)
-            if self.end.exit_code == 0 or most_bytes < least_bytes:
-                return OutOfMemoryVerdict()
-            return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
-        may_have_missed = False
-        if not self.sees_all_exits:
-            may_have_missed = may_have_missed_kill(record) or kills.may_have_missed
-        return judge_out_of_memory(
-            self.end,
-            memory_max_bytes=charged_to_limit_bytes(seen.memory, peak),
-            memory_size_bytes=self.sizes.memory_bytes,
-            peak_source=peak.source,
-            limit_hits=seen.limit_hits,
-            memory_kills=kills.own_count,
-            excludes_kill_at_end=kills.excludes_kill_at_end,
-            may_have_missed_a_kill=may_have_missed,
-        )
+    def _may_have_missed_a_kill(self, record: Record, kills: KillEvidence) -> bool:
+        if self.sees_all_exits:
+            return False
+        return kills.may_have_missed or may_have_missed_kill(record)
 
     def _warnings(self, record: Record, parts: Sequence[RecordPart]) -> list[str]:
         """The warnings of all sources: which of their values are lower bounds."""

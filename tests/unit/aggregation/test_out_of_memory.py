@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.aggregation.memory_peak import MemoryPeak
 from profiler.aggregation.out_of_memory import (
     OomKillTracker,
     OutOfMemoryVerdict,
     judge_out_of_memory,
 )
+from profiler.aggregation.record_evidence import KillEvidence
 from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import MemoryKills, Process
+from profiler.record.record_model import MemoryKills, PeakSource, Process
 from tests import fakes
 from tests.cases import each_case
 
@@ -30,20 +32,26 @@ Step = tuple[Counts, Sequence[ProcessReading], int]
 ENDED_WITHOUT_A_CODE = run_end_of_exit(None, 1, was_stopped=False)
 AT_LIMIT = OutOfMemoryVerdict(likely=True, evidence="exit-137-at-limit")
 UNKNOWN = OutOfMemoryVerdict()
+NO_KILL = KillEvidence(own_count=0)
+UNCOUNTED = KillEvidence()
 EXCLUDED = OutOfMemoryVerdict(likely=False)
 
 
-def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemoryVerdict:
-    """The verdict for a sampled peak of this share of a GiB."""
+def verdict(
+    end: RunEnd,
+    share: float | None,
+    counted: KillEvidence = UNCOUNTED,
+    *,
+    source: PeakSource = "sampled",
+    **more: Any,
+) -> OutOfMemoryVerdict:
+    """The verdict for a peak of this share of a GiB."""
     peak_bytes = None if share is None else math.ceil(share * GIB)
     return judge_out_of_memory(
         end,
-        **{
-            "memory_max_bytes": peak_bytes,
-            "memory_size_bytes": GIB,
-            "peak_source": "sampled",
-            **more,
-        },
+        counted,
+        MemoryPeak(size_bytes=peak_bytes, source=source),
+        **{"charged_bytes": peak_bytes, "memory_size_bytes": GIB, **more},
     )
 
 
@@ -96,8 +104,8 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
 def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(
     end: RunEnd, share: float, found: OutOfMemoryVerdict
 ) -> None:
-    assert verdict(end, share, peak_source="kernel") == found
-    assert verdict(KILLED, 0.95, memory_size_bytes=None, peak_source="kernel") == UNKNOWN
+    assert verdict(end, share, source="kernel") == found
+    assert verdict(KILLED, 0.95, memory_size_bytes=None, source="kernel") == UNKNOWN
 
 
 @each_case("end", [KILLED, ENDED_WITHOUT_A_CODE])
@@ -106,19 +114,20 @@ def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(
 def test_a_count_that_did_not_rise_outranks_the_exit_code_and_the_memory(
     end: RunEnd, share: float, hits: int | None
 ) -> None:
-    assert verdict(end, share, limit_hits=hits, memory_kills=0) == EXCLUDED
-    at_end = {"limit_hits": hits, "excludes_kill_at_end": True}
-    assert verdict(end, share, **at_end) == EXCLUDED
+    assert verdict(end, share, NO_KILL, limit_hits=hits) == EXCLUDED
+    at_end = KillEvidence(excludes_kill_at_end=True)
+    assert verdict(end, share, at_end, limit_hits=hits) == EXCLUDED
     # A child may have been killed earlier.
-    assert verdict(end, share, may_have_missed_a_kill=True, **at_end) == UNKNOWN
+    found = verdict(end, share, at_end, limit_hits=hits, may_have_missed_a_kill=True)
+    assert found == UNKNOWN
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 137])
 def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> None:
     end = run_end_of_exit(exit_code, 1, was_stopped=False)
-    assert verdict(end, 0.3, peak_source="kernel") == EXCLUDED
-    assert verdict(end, 0.3, peak_source="kernel", may_have_missed_a_kill=True) == UNKNOWN
-    assert verdict(end, 0.3, may_have_missed_a_kill=True, memory_kills=0) == EXCLUDED
+    assert verdict(end, 0.3, source="kernel") == EXCLUDED
+    assert verdict(end, 0.3, source="kernel", may_have_missed_a_kill=True) == UNKNOWN
+    assert verdict(end, 0.3, NO_KILL, may_have_missed_a_kill=True) == EXCLUDED
 
 
 @pytest.mark.parametrize(
@@ -131,7 +140,7 @@ def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> 
     ],
 )
 def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: RunEnd) -> None:
-    assert verdict(end, 0.1, memory_kills=1) == OutOfMemoryVerdict(
+    assert verdict(end, 0.1, KillEvidence(own_count=1)) == OutOfMemoryVerdict(
         likely=True, evidence="kernel-counter"
     )
 
