@@ -1,8 +1,7 @@
 """Streaming statistics whose memory does not grow with the length of a run."""
 
 import math
-from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableSequence
 
 from msgspec import Struct, field
 
@@ -39,9 +38,9 @@ class TimeWeightedStatistics:
         self._weighted_sum = 0.0
         self._weight_ns = 0
         self._zero_weight_ns = 0
-        # The weights of neighbouring bins from the lowest one on. A float cannot overflow, even
-        # after a jump of a clock.
-        self._weights = array("d")
+        # The weights of neighbouring bins from the lowest one on: an array, once there is a value.
+        # A float cannot overflow, even after a jump of a clock.
+        self._weights: MutableSequence[float] = []
         self._lowest_bin = 0
         self._minimum = float("inf")
         self._maximum = float("-inf")
@@ -69,13 +68,17 @@ class TimeWeightedStatistics:
 
     def _add_bin(self, number: int, weight_ns: int) -> None:
         """Add a bin that is not among the present ones, with the bins in between."""
+        from array import array  # the shortest runs have no value
+
         if not self._weights:
             self._lowest_bin = number
         below = max(self._lowest_bin - number, 0)
-        self._weights = array("d", bytes(8 * below)) + self._weights
+        weights = array("d", bytes(8 * below))
+        weights.extend(self._weights)
         self._lowest_bin -= below
-        self._weights.extend([0.0] * (number + 1 - self._lowest_bin - len(self._weights)))
-        self._weights[number - self._lowest_bin] += weight_ns
+        weights.extend([0.0] * (number + 1 - self._lowest_bin - len(weights)))
+        weights[number - self._lowest_bin] += weight_ns
+        self._weights = weights
 
     @property
     def weight_ns(self) -> int:
