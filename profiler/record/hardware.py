@@ -18,7 +18,6 @@ from profiler.record.units import (
     format_memory,
     format_vcpu,
 )
-from profiler.record.xids import is_xid_error, worst_xid
 
 # A warning where there is a driver, but not the package that reads it. The end of a run has it in
 # one line of a terminal.
@@ -37,7 +36,12 @@ def most_telling_gpu_error(record: Record) -> int | None:
     """The driver's error (Xid) that says most about the run; None without any, also if there are
     only notes.
     """
-    number = worst_xid([xid for gpu in record.gpus for xid in gpu.xids])
+    numbers = [xid for gpu in record.gpus for xid in gpu.xids]
+    if not numbers:
+        return None
+    from profiler.record.xids import is_xid_error, worst_xid  # most runs have none
+
+    number = worst_xid(numbers)
     return number if number is not None and is_xid_error(number) else None
 
 
