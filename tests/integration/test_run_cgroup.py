@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from profiler.readers.cgroup.accounting_group import CgroupDelegation, CgroupFilesystem, try_lock
+from profiler.readers.cgroup.accounting_group import CgroupFilesystem, try_lock
 from profiler.readers.cgroup.command_group import make_command_cgroup
+from profiler.readers.cgroup.controller_delegation import CgroupDelegation
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux.process_tree import list_children
 from profiler.record.record_model import NO_READINGS, Record, decode

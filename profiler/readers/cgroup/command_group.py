@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from profiler.core.optional_math import excess, known
 from profiler.readers.cgroup.accounting_group import (
     AccountingCgroup,
-    CgroupDelegation,
     CgroupFilesystem,
     Sleep,
-    delegate_controller,
     member_pids,
     try_lock,
     try_remove,
@@ -38,6 +37,9 @@ from profiler.readers.cgroup.hierarchy import (
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import MemoryReading
+
+if TYPE_CHECKING:
+    from profiler.readers.cgroup.controller_delegation import CgroupDelegation
 
 _PREFIX = "task-profiler-"
 _RUN_ID_CHARS = 8
@@ -56,7 +58,7 @@ class CommandCgroup:
         self,
         groups: Iterable[AccountingCgroup] = (),
         filesystem: CgroupFilesystem | None = None,
-        delegation: CgroupDelegation | None = None,
+        delegation: "CgroupDelegation | None" = None,
     ) -> None:
         self._groups = tuple(groups)
         self._filesystem = filesystem or CgroupFilesystem()
@@ -192,6 +194,9 @@ def make_command_cgroup(
             continue
         _remove_stale_groups(above.folder, filesystem)
         if above.hierarchy == UNIFIED and counts_memory:
+            # Version 1 needs none.
+            from profiler.readers.cgroup.controller_delegation import delegate_controller
+
             delegation = delegate_controller(
                 above.folder, own_pid, f"{name}-self", MEMORY, filesystem
             )

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from profiler.readers.cgroup.accounting_group import (
-    CgroupFilesystem,
-    delegate_controller,
-    try_lock,
-)
+from profiler.readers.cgroup.accounting_group import CgroupFilesystem, try_lock
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
+from profiler.readers.cgroup.controller_delegation import delegate_controller
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux import proc
 from profiler.readers.memory_usage import MemoryReading
