@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from profiler.cli.printing import stdout_encoding, warn, write_out
+from profiler.cli.printing import warn
+from profiler.cli.standard_streams import stdout_encoding, write_out
 from profiler.core.text import on_one_line, printable
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"

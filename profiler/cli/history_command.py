@@ -21,12 +21,12 @@ from profiler.cli.options import (
 from profiler.cli.printing import (
     UNKNOWN,
     say_sentence,
-    terminal_columns,
     value_text,
     warn,
     warn_of_notes,
     write_record_lines,
 )
+from profiler.cli.standard_streams import terminal_columns
 from profiler.cli.styled_text import OUTCOME_STYLES, Line, Span, cut_end, write_lines
 from profiler.cli.tables import Column, aligned_table
 from profiler.cli.wiring.open_past_runs import open_source, run_filter

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from profiler.cli.printing import STDERR, safe_message_text, write_out
+from profiler.cli.printing import safe_message_text
+from profiler.cli.standard_streams import STDERR, write_out
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
 
 TYPE_CHECKING = False  # type checkers take this name for true

@@ -1,6 +1,4 @@
-"""Standard output and standard error of the commands, for people and for programs that read
-them.
-"""
+"""What the commands print on the standard streams, for people and for programs that read it."""
 
 import os
 import sys
@@ -10,6 +8,16 @@ from io import RawIOBase, TextIOWrapper
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from profiler.cli.standard_streams import (
+    STDERR,
+    STDIN,
+    STDOUT,
+    stdout_encoding,
+    terminal_columns,
+    without_ci_commands,
+    without_signs,
+    write_out,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known, sum_known
 from profiler.core.text import printable
@@ -23,28 +31,7 @@ if TYPE_CHECKING:
 UNKNOWN = "-"
 NOT_APPLIED = "Nothing was changed; --yes carries this out."
 _WARNED = "profiler.warned"  # the sentences, in the meta of click's context
-STDIN = 0
-STDOUT = 1
-STDERR = 2
 _LINES_AT_ONCE = 1000
-_SIGNS_OF_COMMANDS = ("##[", "##vso[", "##teamcity[")
-_ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥≈×…", "_.:-=+*#%=-=-.^*>>~x~")
-
-
-def encode_text(text: str, encoding: str, errors: str = "backslashreplace") -> bytes:
-    """Encode a text.
-
-    If the encoding lacks some of its characters, bars and signs become ASCII of the same width.
-    """
-    try:
-        return text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(_ASCII).encode(encoding, errors)
-
-
-def text_as_encoded(text: str, encoding: str) -> str:
-    """The text as a reader of the encoding sees it: what it lacks is longer as an escape."""
-    return text if text.isascii() else encode_text(text, encoding).decode(encoding)
 
 
 def value_text(value: float | None, format_value: Callable[[float], str]) -> str:
@@ -76,11 +63,6 @@ def total_saving_text(
     return f"{len(changes):,} of {format_count(len(families), 'family')}{money}."
 
 
-def stdout_encoding() -> str:
-    """The encoding of standard output."""
-    return (sys.stdout.encoding if sys.stdout else None) or "utf-8"
-
-
 def warn(sentence: str) -> None:
     """Print a sentence on standard error."""
     import click  # not for `run`
@@ -101,33 +83,13 @@ def safe_message_text(sentence: str) -> str:
     return "\n".join(map(without_ci_commands, shown.split("\n")))
 
 
-def without_ci_commands(row: str) -> str:
-    """A line that GitHub Actions, Azure Pipelines and TeamCity do not take for a command.
-
-    The first looks for ``::`` at the beginning of a line, after spaces, and for ``##[`` anywhere.
-    https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
-    https://learn.microsoft.com/en-us/azure/devops/pipelines/scripts/logging-commands
-    https://www.jetbrains.com/help/teamcity/service-messages.html
-    """
-    start = row.lstrip()
-    if start.startswith("::"):
-        row = row[: len(row) - len(start)] + r"\x3a:" + start.removeprefix("::")
-    return _without_signs(row, r"#\x23")
-
-
-def _without_signs(text: str, escaped: str) -> str:
-    for sign in _SIGNS_OF_COMMANDS:
-        text = text.replace(sign, escaped + sign.removeprefix("##"))
-    return text
-
-
 def json_without_controls(line: bytes) -> bytes:
     """JSON with the same content, and without what a terminal or the log of a CI job would act
     on: control characters, those that change the direction of writing, and commands.
     """
     if line.isascii() and b"##" not in line and b"\x7f" not in line:
         return line
-    text = _without_signs(line.decode(errors="replace"), r"#\u0023")
+    text = without_signs(line.decode(errors="replace"), r"#\u0023")
     rows = text.split("\n")
     return "\n".join(row if row.isprintable() else _escaped(row) for row in rows).encode()
 
@@ -261,22 +223,6 @@ def say_done(sentence: str, *, as_json: bool) -> None:
     click.echo(wrapped_to_terminal(printable(sentence)), err=True)
 
 
-def write_out(data: bytes, descriptor: int = STDOUT) -> None:
-    """Write to standard output, whose reader may leave, or to standard error, which may lose it.
-
-    TaskProfilerError.
-    """
-    rest = memoryview(data)
-    try:
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-    except OSError as error:
-        if descriptor == STDOUT and not isinstance(error, BrokenPipeError):
-            raise TaskProfilerError(
-                f"Cannot write to standard output ({error.strerror}): redirect it."
-            ) from error
-
-
 def write_json_lines(documents: Iterable[object]) -> None:
     """Write each document to standard output as a line of JSON."""
     import msgspec  # not for `run`
@@ -291,26 +237,3 @@ def write_record_lines(lines: Iterable[bytes]) -> None:
         json_without_controls(line) + b"\n" for line in islice(rest, _LINES_AT_ONCE)
     ):
         write_out(part)
-
-
-def terminal_columns(descriptor: int = STDOUT) -> int | None:
-    """The columns of the terminal.
-
-    None in a pipe, where every line is whole, and for a terminal without a size.
-    """
-    return _terminal_size(descriptor).columns or None
-
-
-def screen_size() -> os.terminal_size:
-    """The size of the terminal of standard output now. ``COLUMNS`` and ``LINES`` of the environment
-    do not change with the terminal.
-    """
-    size = _terminal_size(STDOUT)
-    return os.terminal_size((size.columns or 80, size.lines or 24))
-
-
-def _terminal_size(descriptor: int) -> os.terminal_size:
-    try:
-        return os.get_terminal_size(descriptor)
-    except OSError:
-        return os.terminal_size((0, 0))

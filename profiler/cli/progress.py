@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import terminal_size
 
-from profiler.cli.printing import STDERR, warn
+from profiler.cli.printing import warn
+from profiler.cli.standard_streams import STDERR
 from profiler.local_run.terminal_rows import BottomRows, Part, bar
 
 SILENT_SECONDS = 3.0

@@ -23,7 +23,6 @@ from profiler.cli.printing import (
     UNKNOWN,
     say,
     size_text,
-    terminal_columns,
     total_saving_text,
     value_text,
     warn,
@@ -35,6 +34,7 @@ from profiler.cli.recommended_months import (
     month_text,
     months_of_families,
 )
+from profiler.cli.standard_streams import terminal_columns
 from profiler.cli.styled_text import (
     EMPTY,
     INDENT,

@@ -21,15 +21,10 @@ from profiler.cli.options import (
     option,
     source_options,
 )
-from profiler.cli.printing import (
-    say_sentence,
-    warn,
-    warn_of_notes,
-    write_json_lines,
-    write_out,
-)
+from profiler.cli.printing import say_sentence, warn, warn_of_notes, write_json_lines
 from profiler.cli.progress import ShowProgress, progress_row
 from profiler.cli.recommended_months import months_of_families
+from profiler.cli.standard_streams import write_out
 from profiler.cli.wiring.open_past_runs import (
     open_source,
     price_overrides,

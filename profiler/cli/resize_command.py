@@ -38,7 +38,7 @@ from profiler.cli.options import (
     policy_options,
     repeatable,
 )
-from profiler.cli.printing import STDERR, STDIN, say_done, warn
+from profiler.cli.printing import say_done, warn
 from profiler.cli.progress import say_if_slow
 from profiler.cli.resize_files import plan_sizes_in_files
 from profiler.cli.resize_jobs import UNSEEN_SUBMITTERS, read_job_runs, request_with_definitions
@@ -66,6 +66,7 @@ from profiler.cli.rollout_progress import (
     done_text,
     rollout_exit_code,
 )
+from profiler.cli.standard_streams import STDERR, STDIN
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import (
     price_overrides,

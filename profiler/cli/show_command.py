@@ -20,12 +20,8 @@ from profiler.cli.options import (
     option,
     source_options,
 )
-from profiler.cli.printing import (
-    terminal_columns,
-    warn_of_notes,
-    write_json_lines,
-    write_record_lines,
-)
+from profiler.cli.printing import warn_of_notes, write_json_lines, write_record_lines
+from profiler.cli.standard_streams import terminal_columns
 from profiler.cli.styled_text import (
     EMPTY,
     INDENT,

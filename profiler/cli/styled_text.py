@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.cli.printing import (
+from profiler.cli.standard_streams import (
     STDOUT,
     encode_text,
     stdout_encoding,

@@ -7,7 +7,7 @@ from textwrap import TextWrapper
 
 from msgspec import Struct
 
-from profiler.cli.printing import stdout_encoding, terminal_columns, text_as_encoded
+from profiler.cli.standard_streams import stdout_encoding, terminal_columns, text_as_encoded
 from profiler.cli.styled_text import (
     FILLER,
     Line,

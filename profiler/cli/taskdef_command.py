@@ -37,7 +37,7 @@ from profiler.cli.options import (
     repeatable,
     report_stream_option,
 )
-from profiler.cli.printing import STDERR, UNKNOWN, say, say_done, warn, write_json_lines, write_out
+from profiler.cli.printing import UNKNOWN, say, say_done, warn, write_json_lines
 from profiler.cli.progress import say_if_slow
 from profiler.cli.resize_command import resize
 from profiler.cli.rollout_progress import (
@@ -49,6 +49,7 @@ from profiler.cli.rollout_progress import (
     done_text,
     rollout_exit_code,
 )
+from profiler.cli.standard_streams import STDERR, write_out
 from profiler.cli.styled_text import Line, sentences_about, sentences_of_many, write_lines
 from profiler.cli.tables import aligned_table, folding_columns, table_width
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment

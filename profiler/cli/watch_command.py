@@ -35,16 +35,8 @@ from profiler.cli.options import (
     option,
     past_run_options,
 )
-from profiler.cli.printing import (
-    STDOUT,
-    UNKNOWN,
-    screen_size,
-    stdout_encoding,
-    value_text,
-    warn,
-    write_json_lines,
-    write_out,
-)
+from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
+from profiler.cli.standard_streams import STDOUT, screen_size, stdout_encoding, write_out
 from profiler.cli.styled_text import (
     OUTCOME_STYLES,
     Line,

@@ -4,13 +4,8 @@ from collections.abc import Callable, Sequence
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.running_tasks.queued_jobs import MAX_JOBS, QueuedJob, read_queue
-from profiler.cli.printing import (
-    UNKNOWN,
-    screen_size,
-    stdout_encoding,
-    value_text,
-    write_json_lines,
-)
+from profiler.cli.printing import UNKNOWN, value_text, write_json_lines
+from profiler.cli.standard_streams import screen_size, stdout_encoding
 from profiler.cli.styled_text import (
     Line,
     Span,

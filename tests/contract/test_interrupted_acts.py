@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from profiler.cli import printing
+from profiler.cli import printing, standard_streams
 from profiler.cli.app import run_command_line
 from profiler.cli.setup import setup_commands
 from profiler.core.errors import TaskProfilerError
@@ -353,9 +353,9 @@ def test_a_full_disk_below_standard_output_is_no_failure_of_aws(
     account = interrupted.account
     account.oversized("nightly")
     account.schedule("nightly", "nightly:1")
-    write = printing.write_out
+    write = standard_streams.write_out
 
-    def fill(data: bytes, descriptor: int = printing.STDOUT) -> None:
+    def fill(data: bytes, descriptor: int = standard_streams.STDOUT) -> None:
         if b"registered nightly" in data:
             raise TaskProfilerError("Cannot write to standard output (No space left on device).")
         write(data, descriptor)

@@ -20,7 +20,8 @@ from profiler.cli.options import (
     is_file_name,
     option,
 )
-from profiler.cli.printing import terminal_columns, write_json_lines
+from profiler.cli.printing import write_json_lines
+from profiler.cli.standard_streams import terminal_columns
 from profiler.cli.styled_text import Line, Span, wrapped_lines, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.build_collectors import metadata_source

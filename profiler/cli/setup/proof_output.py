@@ -22,15 +22,9 @@ from profiler.aws_account.proof.task_run import TaskRunner
 from profiler.aws_account.setup.monitor_image import check_default_image
 from profiler.cli.interruption import hold_stop_signals
 from profiler.cli.options import ProofRequest, SourceOptions
-from profiler.cli.printing import (
-    NOT_APPLIED,
-    say,
-    say_done,
-    terminal_columns,
-    warn,
-    write_json_lines,
-)
+from profiler.cli.printing import NOT_APPLIED, say, say_done, warn, write_json_lines
 from profiler.cli.progress import progress_row
+from profiler.cli.standard_streams import terminal_columns
 from profiler.cli.styled_text import Line, Span, wrapped_lines, write_lines
 from profiler.cli.tables import Column, aligned_table, table_width
 from profiler.cli.wiring.aws_options import open_clients

@@ -40,16 +40,10 @@ from profiler.cli.options import (
     repeatable,
     yes_option,
 )
-from profiler.cli.printing import (
-    NOT_APPLIED,
-    say,
-    say_sentence,
-    terminal_columns,
-    warn,
-    write_json_lines,
-)
+from profiler.cli.printing import NOT_APPLIED, say, say_sentence, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.setup.batch_instances_command import batch_instances
+from profiler.cli.standard_streams import terminal_columns
 from profiler.cli.styled_text import Line, Span, wrapped_lines, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.aws_lost_answers import has_surely_changed_nothing

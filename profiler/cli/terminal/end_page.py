@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from profiler.cli.printing import STDERR, terminal_columns
+from profiler.cli.standard_streams import STDERR, terminal_columns
 from profiler.cli.styled_text import (
     INDENT,
     RESET,

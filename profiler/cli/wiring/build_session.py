@@ -306,7 +306,7 @@ class _NoView:
         if self._prints_json:
             printed = encode_notice_line(line)
         else:
-            from profiler.cli.printing import without_ci_commands  # as above
+            from profiler.cli.standard_streams import without_ci_commands  # as above
 
             printed = without_ci_commands(
                 f"task-profiler: {printable(line.notice.message)}"
@@ -350,8 +350,8 @@ class _LateView(_NoView):
     def _make(self) -> LiveView:
         # See the class's docstring. Most runs have no view.
         from profiler.cli.local_family_history import usual_duration_of
-        from profiler.cli.printing import encode_text, stdout_encoding
         from profiler.cli.progress import stderr_rows
+        from profiler.cli.standard_streams import encode_text, stdout_encoding
         from profiler.local_run.live_view import LiveView
 
         encoding = stdout_encoding()

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.cli.printing import json_without_controls, safe_message_text, without_ci_commands
+from profiler.cli.printing import json_without_controls, safe_message_text
+from profiler.cli.standard_streams import without_ci_commands
 from profiler.cli.styled_text import build_line, render_lines
 from profiler.cli.tables import Column, aligned_table
 from tests.command_line import run_here
