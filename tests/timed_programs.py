@@ -213,7 +213,8 @@ _LONG_PROGRAMS = {
             f"{{python}} -m tests.programs.told {name} 15 {{port}}", points=IN_TURNS_POINTS
         )
         for name in (
-            *("event", "signal_of_child", "files", "message_queue", "message", "semaphore"),
+            *("event", "signal_of_child", "handler_of_signal", "handler_that_wakes_two"),
+            *("files", "message_queue", "message", "semaphore"),
             *("queue_for_a_time", "pool_for_each_round"),
         )
     },
@@ -243,6 +244,10 @@ _LONG_PROGRAMS = {
         command="{python} -m tests.programs.stopped child 12 freezer.state {freezers}",
         lane="slow",
     ),
+    **{
+        f"io_uring: {name}": _long(f"{{python}} -m tests.programs.rings {name} 9 {{port}}{{ring}}")
+        for name in ("timer", "timer_beside_listener", "answer")
+    },
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),

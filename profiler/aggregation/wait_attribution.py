@@ -358,10 +358,13 @@ class LookDivision:
     ) -> Wait | None:
         """What the thread of a pool waited for, if another one that waited for somebody to come
         woke it: both waits ended before the same look, or its own one look later, as it waited for
-        a CPU. None if nothing shows that.
+        a CPU. None if nothing shows that, or a child of its process ended then: the handler of the
+        signal woke both.
         """
         over = wait.over
         if self._handing[wait].helpers != "threads" or over is None:
+            return None
+        if self._handing[wait].may_be_told_of_child and self._has_child_that_ended_with(wait, over):
             return None
         # The end of a process ends the waits of all its threads.
         together = [
@@ -381,6 +384,14 @@ class LookDivision:
             if blocked is not None and blocked.has_timeout:
                 return _SLEEP  # that of a loop, whose pool does the work
         return together[0][1] if together else None
+
+    def _has_child_that_ended_with(self, wait: ThreadWait, over: int) -> bool:
+        """Whether a child of the thread's process ended before this look, or one look before."""
+        return any(
+            child.last_repeated_wait.is_last and child.last_repeated_wait.over in (over, over - 1)
+            for pid in self._children.get(wait.process, ())
+            for child in self._by_process.get(pid, ())
+        )
 
     def _chain_ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one; none if one of them could

@@ -3,12 +3,14 @@
 python -m tests.programs.told HOW SECONDS PORT
 """
 
+import asyncio
 import ctypes
 import functools
 import os
 import queue
 import select
 import signal
+import socket
 import struct
 import sys
 import threading
@@ -101,6 +103,65 @@ def signal_of_child(seconds: float, port: str) -> None:
         os.read(descriptor, 128)
         os.waitpid(pid, 0)
         _work(_WORK_SECONDS)
+
+
+def _sleep_and_work() -> None:
+    sleep(_WAIT_SECONDS)
+    _work(_LITTLE_SECONDS)
+
+
+def _reap_and_work() -> None:
+    os.wait()
+    _work(_WORK_SECONDS)
+
+
+def handler_of_signal(seconds: float, _port: str) -> None:
+    """The loop of a server to which nobody comes learns by a signal that its child has ended."""
+
+    async def main() -> None:
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, ended.set)
+        async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0):
+            for _ in rounds(seconds):
+                fork_child(_sleep_and_work)
+                with phase("others"):
+                    await ended.wait()
+                ended.clear()
+                _reap_and_work()
+
+    asyncio.run(main())
+
+
+def handler_that_wakes_two(seconds: float, _port: str) -> None:
+    """A signal's handler wakes the main thread, which has a child, and one that waits for somebody
+    to come, as those of Ruby.
+    """
+    ended, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(tell)
+    listener = socket.create_server(("127.0.0.1", 0))
+    is_over = threading.Event()
+
+    def serve() -> None:
+        time_all()
+        while not is_over.is_set():
+            with phase("others"):
+                select.select([listener.fileno(), ended], [], [])
+            with phase("python"):
+                time.sleep(0.001)  # until the other one has read
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    for _ in rounds(seconds):
+        fork_child(_sleep_and_work)
+        with phase("others"):
+            select.select([ended], [], [])
+        os.read(ended, 1)
+        _reap_and_work()
+    is_over.set()
+    os.write(tell, b".")
+    thread.join()
 
 
 def files(seconds: float, _: str) -> None:
@@ -212,7 +273,8 @@ def pool_for_each_round(seconds: float, port: str) -> None:
 PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
-        *(event, signal_of_child, files, message_queue, message, semaphore),
+        *(event, signal_of_child, handler_of_signal, handler_that_wakes_two),
+        *(files, message_queue, message, semaphore),
         *(queue_for_a_time, pool_for_each_round),
     )
 }

@@ -1,9 +1,11 @@
-"""Which files and sockets the requests of an io_uring are for, by its queue, if its memory is
-readable.
+"""What the requests of an io_uring are for, by its queue, if its memory is readable: files and
+sockets, or a time to pass.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
 
 from profiler.readers.linux import proc
 
@@ -13,11 +15,25 @@ _REGISTERED_FILE = re.compile(rb"^\s+(\d+): (.+)$", re.MULTILINE)
 _QUEUE = re.compile(rb"^(\w+)-\w+ \S+ 10000000 \S+ (\d+) +anon_inode:\[io_uring\]", re.MULTILINE)
 _ENTRY_BYTES = 64
 _OPERATION = 0
+# From linux/io_uring.h: a timeout of its own, and that of the request before it.
+_TIMEOUTS = (11, 15)
 _FLAGS = 1
 _DESCRIPTOR = slice(4, 8)
 _HAS_REGISTERED_FILE = 1
 _MAX_REQUESTS = 8
 _MAX_KNOWN_RINGS = 256
+
+
+class RingRequests(Struct, frozen=True, gc=False):
+    """The links of what the requests are for that are not completed, and whether one of them is
+    that a time passes.
+    """
+
+    links: Sequence[str] = ()
+    has_timeout: bool = False
+
+
+_NO_REQUESTS = RingRequests()
 
 
 class IoUringRings:
@@ -31,8 +47,8 @@ class IoUringRings:
         self._link_of = link_of
         self._queues: dict[tuple[int, int], int] = {}  # the addresses, by pid and inode
 
-    def pending_request_links(self, pid: int, ring: int) -> Sequence[str]:
-        """The links of the requests that are not completed, as far as they are readable."""
+    def pending_requests(self, pid: int, ring: int) -> RingRequests:
+        """The requests that are not completed, as far as they are readable."""
         info = proc.read_or_none(f"{self._folder}/{pid}/fdinfo/{ring}") or b""
         fields = dict(_FIELD.findall(info))
         try:
@@ -41,15 +57,15 @@ class IoUringRings:
             taken = int(fields[b"CachedSqHead"], 0)
             completed = int(fields[b"CachedCqTail"], 0)
         except (KeyError, ValueError):
-            return ()
+            return _NO_REQUESTS
         address = self._queue_address(pid, inode)
         if address is None:
-            return ()
+            return _NO_REQUESTS
         # One request that completes again and again has more completions than the queue had
         # requests.
         count = min(taken - completed, mask + 1, _MAX_REQUESTS)
         if count <= 0:
-            return ()
+            return _NO_REQUESTS
         entries = self._read_used_entries(pid, address, mask, range(taken - count, taken))
         if not entries:  # the program does not use them in their order
             entries = self._read_used_entries(
@@ -65,7 +81,8 @@ class IoUringRings:
                 )
             elif descriptor >= 0:
                 links.append(self._link_of(pid, descriptor))
-        return links
+        has_timeout = any(entry[_OPERATION] in _TIMEOUTS for entry in entries)
+        return RingRequests(links, has_timeout)
 
     def _read_used_entries(
         self, pid: int, address: int, mask: int, numbers: Iterable[int]

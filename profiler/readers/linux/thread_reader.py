@@ -1029,12 +1029,13 @@ class ThreadReader:
 
     def _may_miss_child(self, process: ProcessThreads, blocked: BlockedThread) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
-        it waits for it, or asks again and again whether it has ended, which no thread of a pool
-        does.
+        it waits for it, is told of its end by a signal, or asks again and again whether it has
+        ended, which no thread of a pool does.
         """
         if blocked.may_wait_for_children:
             return True
-        if len(process.threads) > _MAX_PARENTS or not blocked.may_ask_for_children:
+        may_ask = blocked.may_ask_for_children and len(process.threads) <= _MAX_PARENTS
+        if not (may_ask or blocked.may_be_told_of_child):
             return False
         if self._has_newer is None:
             newest = self._last_pid.last_pid()

@@ -87,6 +87,14 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
         return has_end or blocked.helpers in ("children", "memory")
 
     @property
+    def may_be_told_of_child(self) -> bool:
+        """Whether a signal's handler may wake the thread, as at the end of a child: a loop watches
+        its own wake-up, also beside sockets on which nobody comes.
+        """
+        is_own_wake_up = self.helpers == "threads" and self.wait.kind == "other"
+        return is_own_wake_up or self.may_be_idle
+
+    @property
     def is_for_file_lock(self) -> bool:
         """Whether the thread waits for the lock of a file, which known processes hold."""
         return self.helpers == "pipe" and self.wait.kind == "lock"

@@ -250,6 +250,11 @@ _BY_ACTION = {
 # The others' targets are in the arguments; a wait for a disk may be one for memory.
 _UNCONDITIONAL_ACTIONS = ("sleep", "accept")
 _REQUESTED_KINDS = ("disk", "network", "pipe", "sleep", "child")
+# From linux/io_uring.h: where io_uring_enter has its flags, followed by the place of its limits, of
+# which the last is that of the timeout, and the flag that it has any.
+_RING_FLAGS = 3
+_RING_HAS_LIMITS = 1 << 3
+_RING_LIMITS = struct.Struct("=16xQ")
 # Calls that send wait for the peer to read: what comes meanwhile says nothing of them.
 _RECEIVES = ("read", "recv", "pread")
 # A loop with more connections, or beside more processes, is not asked for each.
@@ -342,8 +347,7 @@ class WaitResolver:
             case "futex":
                 blocked = self._wait_for_futex(pid, name, call, now_ns, since_ns)
             case "ring":
-                links = self._requested_links(pid, call.int_argument(0))
-                blocked = self._wait_for_any_link(pid, links, now_ns)
+                blocked = self._wait_for_ring(pid, call, now_ns)
             case "file" | "socket":
                 links = [self._link_of_descriptor(pid, call.int_argument(0))]
                 blocked = self._wait_for_any_link(pid, links, now_ns)
@@ -643,24 +647,54 @@ class WaitResolver:
         pids = self._shared.other_holders_of(pid, links, now_ns)
         return BlockedThread(wait=Wait("pipe"), helpers="pipe", helper_pids=pids)
 
-    def _requested_links(self, pid: int, ring: int) -> Sequence[str]:
-        """The links of what a ring's requests are for."""
+    def _wait_for_ring(self, pid: int, call: SystemCall, now_ns: int) -> BlockedThread:
+        """The wait for the requests of an io_uring, perhaps for a limited time: by a request of its
+        own, or by the call.
+        """
         if self._rings is None:
             from profiler.readers.linux.io_uring import IoUringRings  # few programs have one
 
             self._rings = IoUringRings(self._folder, self._link_of_descriptor)
-        return self._rings.pending_request_links(pid, ring)
+        requests = self._rings.pending_requests(pid, call.int_argument(0))
+        blocked = self._wait_for_any_link(pid, requests.links, now_ns)
+        if not (requests.has_timeout or self._has_ring_timeout(pid, call)):
+            return blocked
+        if blocked.wait.kind == "network":
+            return replace(blocked, has_timeout=True)
+        return _SLEEP if blocked.wait.kind == _OTHER.wait.kind else blocked
+
+    def _has_ring_timeout(self, pid: int, call: SystemCall) -> bool:
+        """Whether the call itself limits its time."""
+        flags, place = call.arguments[_RING_FLAGS : _RING_FLAGS + 2]
+        if not (flags & _RING_HAS_LIMITS and place):
+            return False
+        limits = self._read_memory(pid, place, _RING_LIMITS.size)
+        if limits is None or len(limits) < _RING_LIMITS.size:
+            return False
+        (timeout,) = _RING_LIMITS.unpack(limits)
+        return bool(timeout)
 
     def _wait_for_any_link(self, pid: int, links: Sequence[str], now_ns: int) -> BlockedThread:
         """The wait for any of these: for files first."""
-        waits: dict[str, list[BlockedThread]] = {}
+        waits: dict[str, list[tuple[str, BlockedThread]]] = {}
         for link in dict.fromkeys(links):
             blocked = self._wait_for_link(pid, link, now_ns)
-            waits.setdefault(blocked.wait.kind, []).append(blocked)
+            waits.setdefault(blocked.wait.kind, []).append((link, blocked))
         for kind in _REQUESTED_KINDS:
-            if kind in waits:
-                return waits[kind][0] if len(waits[kind]) == 1 else BlockedThread(wait=Wait(kind))
-        return waits["other"][0] if waits else _OTHER
+            if kind not in waits:
+                continue
+            if len(waits[kind]) == 1:
+                return waits[kind][0][1]
+            if kind == "network":
+                return self._wait_for_socket_links(pid, [link for link, _ in waits[kind]], now_ns)
+            return BlockedThread(wait=Wait(kind))
+        return waits["other"][0][1] if waits else _OTHER
+
+    def _wait_for_socket_links(self, pid: int, links: Sequence[str], now_ns: int) -> BlockedThread:
+        """The wait for something to come on any of these sockets."""
+        inodes = [int(link[len(_SOCKET) : -1]) for link in links]
+        sockets = self.sockets.find_sockets(pid, inodes, now_ns)
+        return self._wait_for_sockets(pid, dict(zip(inodes, sockets, strict=True)), now_ns)
 
     def _watched_descriptors(
         self, pid: int, name: str, call: SystemCall

@@ -305,6 +305,19 @@ class TestHandingOn:
         found = shares(waiting, wait(NETWORK, 1, over=5), wait(SLEEP, 1, over=9))
         assert found["network"] > 98
 
+    @pytest.mark.parametrize(
+        ("over", "expected"), [(5, "sleep"), (9, "network")], ids=["ended", "goes on"]
+    )
+    def test_who_is_told_by_a_signal_that_its_child_has_ended_was_not_woken_by_who_serves(
+        self, over: int, expected: str
+    ) -> None:
+        """The signal's handler wakes both."""
+        told = wait(BlockedThread(wait=Wait("other"), helpers="threads"), 100, over=5)
+        serves = wait(LISTENS, 0.1, over=5)
+        child = wait(SLEEP, 1, process=2, over=over, is_last=True)
+        found = shares(told, serves, child, children={1: [2]})
+        assert max(found, key=lambda kind: found[kind]) == expected
+
     @pytest.mark.parametrize("over", [None, 5])
     def test_a_thread_of_a_pool_waits_for_those_that_work_and_not_for_a_timeout_beside_them(
         self, over: int | None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,14 @@ import pytest
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_reader import ThreadReader
-from profiler.readers.linux.wait_types import Wait
+from profiler.readers.linux.wait_types import BlockedThread, Wait
 from profiler.readers.linux.waited_target import SystemCall, WaitResolver, waiting_calls_of_machine
 from tests import fakes
 from tests.values import present
 from tools.waiting import wait_until
 
 PID, RING, INODE, QUEUE = 7, 3, 4711, 4096
+LIMITS, TIMEOUT = 256, 4000  # addresses
 DESCRIPTORS = {
     5: "/data/orders.bin",
     6: "socket:[80]",
@@ -49,25 +51,46 @@ class FakeRing:
             f"     anon_inode:[io_uring]\n00003000-00004000 rw-s 00000000 00:10 {INODE}           "
             "          anon_inode:[io_uring]\n"
         )
+        self.looks = 0
         self.resolver = WaitResolver(waiting_calls_of_machine("x86_64"), str(folder), lambda: 0)
 
     def waits(
         self, requests: Sequence[tuple[int, int]], completed: int = 0, *, has_memory: bool = True
     ) -> Wait:
-        """The wait after these requests, which have a descriptor and flags, of which some are
-        completed.
+        """The wait after these requests, of which some are completed."""
+        return self.blocked(requests, completed, has_memory=has_memory).wait
+
+    def blocked(
+        self,
+        requests: Sequence[tuple[int, int]],
+        completed: int = 0,
+        *,
+        has_memory: bool = True,
+        operation: int = 22,
+        flags_of_call: int = 1,
+        timeout: int = 0,
+    ) -> BlockedThread:
+        """What the thread waits for after these requests, which have a descriptor and flags; the
+        last one is for this operation. The call has limits at the begin of the memory.
         """
         queue = bytearray(8 * 64)
         for number, (descriptor, flags) in enumerate(requests):
             if (descriptor, flags) != UNUSED:
-                struct.pack_into("<BBHi", queue, number % 8 * 64, 22, flags, 0, descriptor)
-        (self.folder / "mem").write_bytes(bytes(QUEUE if has_memory else 0) + queue)
+                place, is_last = number % 8 * 64, number == len(requests) - 1
+                code = operation if is_last else 22
+                struct.pack_into("<BBHi", queue, place, code, flags, 0, descriptor)
+        memory = bytearray(QUEUE if has_memory else 0)
+        if has_memory:
+            struct.pack_into("<16xQ", memory, LIMITS, timeout)
+        (self.folder / "mem").write_bytes(memory + queue)
         (self.folder / "fdinfo" / str(RING)).write_text(
             f"pos:\t0\nino:\t{INODE}\nSqMask:\t0x7\nSqHead:\t{len(requests)}\nCachedSqHead:\t{len(requests)}\nCachedCqTail:\t{completed}\nUserFiles:\t2\n "
             "   0: /data/first.bin\n    1: /data/second.bin\nUserBufs:\t1\n    1: "
             "0x7f8000000000/4096\nPollList:\n  op=22, task_works=0\n"
         )
-        return self.resolver.resolve_wait(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait
+        self.looks += 1  # the memory is read again
+        call = SystemCall(426, (RING, 1, 1, flags_of_call, LIMITS, 24))
+        return self.resolver.resolve_wait(PID, call, self.looks, 0)
 
 
 _CASES: tuple[tuple[Sequence[tuple[int, int]], int, Wait], ...] = (
@@ -75,7 +98,7 @@ _CASES: tuple[tuple[Sequence[tuple[int, int]], int, Wait], ...] = (
     ([(6, 0)], 0, Wait("network")),
     ([(7, 0)], 0, Wait("pipe")),
     ([(9, 0)], 0, Wait("other")),
-    ([(-1, 0)], 0, Wait("other")),  # as of a timeout
+    ([(-1, 0)], 0, Wait("other")),
     ([(6, 0), (7, 0), (5, 0)], 0, Wait("disk", "/data/orders.bin")),
     ([(5, 0), (8, 0)], 0, Wait("disk")),
     ([(5, 0), (6, 0)], 1, Wait("network")),
@@ -97,6 +120,38 @@ def test_the_wait_for_requests_that_are_not_completed(tmp_path: Path) -> None:
     ring = FakeRing(tmp_path)
     for requests, completed, expected in _CASES:
         assert ring.waits(requests, completed) == expected, requests
+
+
+@pytest.mark.parametrize(
+    ("operation", "flags", "timeout", "kind"),
+    [
+        (11, 1, 0, "sleep"),
+        (15, 1, 0, "sleep"),  # of the request before it
+        (22, 9, TIMEOUT, "sleep"),
+        (22, 9, 0, "other"),  # only signals are limited
+        (22, 1, TIMEOUT, "other"),
+    ],
+)
+def test_a_ring_that_waits_for_a_limited_time(
+    operation: int, flags: int, timeout: int, kind: str, tmp_path: Path
+) -> None:
+    """It sleeps, if there is no other request; a socket may have an answer before."""
+    wait = partial(
+        FakeRing(tmp_path).blocked, operation=operation, flags_of_call=flags, timeout=timeout
+    )
+    assert wait([(-1, 0)]).wait == Wait(kind)
+    assert wait([(6, 0), (-1, 0)]).has_timeout == (kind == "sleep")
+    assert wait([(6, 0), (-1, 0)]).wait.kind == "network"
+    assert wait([(5, 0), (-1, 0)]) == BlockedThread(wait=Wait("disk", "/data/orders.bin"))
+
+
+def test_several_sockets_of_a_ring_are_watched_as_those_of_a_poll(tmp_path: Path) -> None:
+    """To a listener and an unconnected one somebody may come."""
+    ring = FakeRing(tmp_path)
+    (ring.folder / "fd" / "10").symlink_to("socket:[81]")
+    blocked = ring.blocked([(6, 0), (10, 0)])
+    assert blocked.may_be_idle
+    assert blocked.wait.kind == "network"
 
 
 def test_a_ring_that_is_not_readable_shows_nothing(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 UNTIL = "202 0x8 0x89 0x0 0x40 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"  # the time at 0x40
 ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTOP
+ACCEPTING = "43 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 WAITS_FOR_CHILD = "61 0xffffffff 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 RECEIVING = "45 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 CONNECTED = "0: 0100007F:9C40 0903000A:1538 01 0:0 0:0 0 1000 0 501 1 0\n"
@@ -1038,9 +1039,14 @@ class TestLooksBetweenTheReadings:
         shown = running.read(process(threads=2), process(9), at=2)
         assert shown.waits == {Wait("sleep"): 1, Wait("lock"): 2}
 
-    @pytest.mark.parametrize(("call", "kind"), [(WAITS_FOR_CHILD, "child"), (SLEEPING, "sleep")])
+    @pytest.mark.parametrize(
+        ("call", "kind"),
+        [(WAITS_FOR_CHILD, "child"), (SLEEPING, "sleep"), (ACCEPTING, "network")],
+    )
     def test_a_child_that_began_since(self, call: str, kind: str, running: FakeMachine) -> None:
-        """The parent waits for it, or asks again and again whether it has ended."""
+        """The parent waits for it, asks again and again whether it has ended, or waits for somebody
+        to come until the handler of a signal says so.
+        """
         running.thread(7, run=1.01, call=call)
         (running.folder / "7" / "task" / "7" / "children").write_text("12 ")
         running.thread(12, run=0.01, call=READING)
