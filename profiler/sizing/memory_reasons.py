@@ -12,9 +12,10 @@ from profiler.record.measured import AtLeast, measured_from
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_memory, format_share, format_vcpu
-from profiler.sizing.choose_size import MEMORY_STEP_MB, SizeDecision
+from profiler.sizing.choose_size import SizeDecision
 from profiler.sizing.evidence import Evidence, MemoryAndCpuNeeds
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
+from profiler.sizing.reservation_size import MEMORY_STEP_MB
 from profiler.sizing.trend import Growth
 
 
