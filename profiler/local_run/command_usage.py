@@ -35,7 +35,6 @@ from profiler.readers.linux.kernel_memory import (
     SocketQueues,
     unassigned_kernel_bytes,
 )
-from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.merged_pages import MergedPages
 from profiler.readers.linux.process_tree import (
     ProcessReading,
@@ -48,6 +47,7 @@ from profiler.readers.memory_usage import MemoryReading, pinned_by_files_bytes
 if TYPE_CHECKING:
     from profiler.local_run.unmapped_memory import UnmappedMemory
     from profiler.readers.cgroup.shared_memory_growth import SharedMemory
+    from profiler.readers.linux.memory_shares import MemoryShares
     from profiler.readers.linux.packet_rings import PacketRings
 
 # The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
@@ -243,16 +243,11 @@ class CommandReader:
     ) -> None:
         monotonic_ns = self._monotonic_ns = prepared.clock.monotonic_ns
         self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns, proc.LastPidFile().last_pid)
-        budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
-        shared = self._shared_memory = prepared.shared_memory
-        self._shares = MemoryShares(
-            budget,
-            os.sysconf("SC_PAGE_SIZE"),
-            monotonic_ns,
-            time.thread_time_ns,
-            _no_lazily_freed if prepared.own_cgroup.counts_memory else lazily_freed_pages,
-            limits=_no_memory_limits if shared is None else shared.memory_limits,
-        )
+        self._shared_memory = prepared.shared_memory
+        self._lazily_freed_pages = lazily_freed_pages
+        if prepared.own_cgroup.counts_memory:
+            self._lazily_freed_pages = _no_lazily_freed
+        self._freed_before = self._lazily_freed_pages()
         self._huge_pages = HugePagesOfTree(monotonic_ns, time.thread_time_ns)
         self._huge_pages.note_others_bytes()
         self._counts_huge_pages = False
@@ -366,6 +361,21 @@ class CommandReader:
     def has_hidden_processes(self) -> bool:
         """Whether there was a process of which this user sees nothing in ``/proc``."""
         return self._tree.has_hidden
+
+    @cached_property
+    def _shares(self) -> "MemoryShares":
+        from profiler.readers.linux.memory_shares import MemoryShares  # the shortest runs have none
+
+        shared = self._shared_memory
+        return MemoryShares(
+            CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS),
+            os.sysconf("SC_PAGE_SIZE"),
+            self._monotonic_ns,
+            time.thread_time_ns,
+            self._lazily_freed_pages,
+            freed_before=self._freed_before,
+            limits=_no_memory_limits if shared is None else shared.memory_limits,
+        )
 
     def take_pages_cpu_ns(self) -> int:
         """The CPU time that reading pages and looking for files in memory has taken since the last

@@ -88,8 +88,9 @@ _NO_BASE = _ShareBase(own_bytes=0, anonymous_bytes=0, faults=0, is_forked=False)
 class MemoryShares:
     """The shares of the processes of one tree: anonymous and shared memory, of which no page counts
     twice. Pages of files do not count, unless they are locked: the kernel can drop them. So it can
-    drop what was freed lazily (MADV_FREE), which is looked for after ``lazily_freed_pages`` has
-    risen, the number of such pages of all programs so far.
+    drop what was freed lazily (MADV_FREE), which is looked for after ``lazily_freed_pages``, the
+    number of such pages of all programs so far, has risen above ``freed_before``, that of the
+    start.
 
     Their sum is a lower bound, which ``unsure_bytes`` may complete, ``open_shmem_bytes`` of them
     shared memory and tmpfs; it contains ``shmem_bytes`` of these. ``file_bytes`` is what the
@@ -123,11 +124,12 @@ class MemoryShares:
         cpu_ns: Callable[[], int],
         lazily_freed_pages: Callable[[], int | None] = lambda: None,
         *,
+        freed_before: int | None = None,
         limits: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
         self._limits = limits
         self._lazily_freed_pages = lazily_freed_pages
-        self._freed_pages = lazily_freed_pages()
+        self._freed_pages = freed_before
         self._budget = budget
         self._monotonic_ns = monotonic_ns
         self._cpu_ns = cpu_ns

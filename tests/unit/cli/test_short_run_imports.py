@@ -21,6 +21,7 @@ _NOT_FOR_A_RECORD = {
     "profiler.core.look_times",
     "profiler.core.redaction",
     "profiler.core.threads",
+    "profiler.readers.linux.memory_shares",
     "profiler.readers.linux.packet_rings",
     "profiler.record.fact_list",
     "profiler.record.metric_catalogue",

@@ -40,6 +40,7 @@ class _Tree:
             lambda: self.now_ns,
             lambda: self.cpu_ns,
             lambda: self.freed_pages,
+            freed_before=self.freed_pages,
             limits=lambda: self.limits,
         )
 
