@@ -3,6 +3,7 @@
 Ids, and the parent of a run.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -34,6 +35,8 @@ from profiler.record.record_model import (
 )
 from tests import shown_runs
 from tests.changed_records import changed_lines
+from tests.documentation import ROOT
+from tests.full_record import FULL
 from tests.otlp_schema import attributes_of, check, spans
 from tests.shown_runs import STARTED_NS
 
@@ -149,6 +152,28 @@ def test_moments_and_notices_are_span_events() -> None:
     (idle,) = [event for event in events if event["name"] == "task_profiler.moment.idle"]
     assert named(idle["attributes"])["task_profiler.moment.text"].startswith("idle from +")
     assert STARTED_NS <= int(idle["timeUnixNano"]) <= STARTED_NS + 1182 * NS_PER_SECOND
+
+
+def test_the_page_names_each_metric_of_a_run() -> None:
+    """There, a name that begins with a dot continues the beginning of the one before it."""
+    page = (ROOT / "docs" / "metrics.md").read_text().partition("| `task_profiler.*`")[2]
+    known: set[str] = set()
+    beginnings: list[str] = []
+    for name in re.findall(r"`([\w.]+)`", page):
+        if name.startswith("."):
+            known |= {f"task_profiler.{beginning}{name}" for beginning in beginnings}
+            continue
+        known.add(f"task_profiler.{name}")
+        parts = name.split(".")
+        beginnings = [".".join(parts[:count]) for count in range(1, len(parts))]
+    run = shown_runs.gpu().record
+    share = Distribution(avg=1, max=2)
+    gpus = [
+        replace(gpu, tensor_active_percent=share, dram_active_percent=share) for gpu in run.gpus
+    ]
+    found = gauges(FULL).keys() | gauges(replace(run, gpus=tuple(gpus))).keys()
+    assert len(found) > 20
+    assert found - known == set()
 
 
 def test_metrics_are_gauges_in_base_units() -> None:
