@@ -144,6 +144,25 @@ def test_the_nights_scroll_in_their_own_box(
     assert violations(tab) == []
 
 
+def test_no_night_shows_a_part_of_its_numbers(opened: Opener, nights: Path) -> None:
+    """The right half of 94 % is 4."""
+    tab = opened(nights, width=390)
+    covered = """() => {
+      const names = document.querySelector("#morning thead .name").getBoundingClientRect().right;
+      return [...document.querySelectorAll("#morning .night")]
+        .map((night) => night.getBoundingClientRect())
+        .filter(({ left, right }) => left < names - 1 && right > names + 1).length;
+    }"""
+    box = "document.querySelector('#morning .nights')"
+    assert tab.evaluate(covered) == 0
+    tab.evaluate(f"{box}.scrollLeft = 40")
+    assert tab.evaluate(covered) == 0
+    for width in (361, 372, 383, 412):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate(f"{box}.scrollLeft = {box}.scrollWidth")
+        tab.wait_for_function(f"({covered})() === 0")
+
+
 def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path: Path) -> None:
     runs = [at(shown_runs.etl(), number % 4, f"family-{number:02d}") for number in range(34)]
     tab = opened(page_of(tmp_path, *runs, at(KILLED, 4, "killed-one")))

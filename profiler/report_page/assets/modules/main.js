@@ -4,7 +4,7 @@ import { content, loadActivity, loadContent, loadSeries } from "#page/content.js
 import { byId, element } from "#page/elements.js";
 import { showFilters, startFilters } from "#page/filter_controls.js";
 import { asCount, asFamilies, asTime, asWhole, UNKNOWN } from "#page/formats.js";
-import { drawMorning } from "#page/morning_screen.js";
+import { drawMorning, startMorning } from "#page/morning_screen.js";
 import { drawNight, startNight } from "#page/night_chart.js";
 import { drawSizing } from "#page/right_sizing_table.js";
 import { showRunOfAddress, showTroubles, startRunDialog } from "#page/run_dialog.js";
@@ -110,6 +110,7 @@ function startOverview() {
     `${asCount(content.runs.length, "run")} of ${asFamilies(families)}${period}.${onFargateText()}${leftOutText()}`;
   readAddress();
   startFilters(drawAll, () => drawRuns(selectedRuns()));
+  startMorning();
   startNight(() => drawNight(byId("night"), selectedRuns()));
   startRunDialog();
   startRuns();

@@ -49,8 +49,27 @@ export function drawMorning(runs) {
   const box = element("div", { className: showsAll ? "nights all" : "nights" }, made);
   place.replaceChildren(legend(statistic), box, ...rest(grid));
   place.dataset.columns = columnsKey;
+  showWholeColumns(box);
   box.scrollLeft = scrolled ?? box.scrollWidth;
   return undefined;
+}
+
+/** Keeps the columns whole when the window changes its width. */
+export function startMorning() {
+  window.addEventListener("resize", () => {
+    for (const box of byId("morning").querySelectorAll(".nights")) showWholeColumns(box);
+  });
+}
+
+// Where not all columns have room, the names take what the leftmost one would have of it.
+function showWholeColumns(box) {
+  box.style.removeProperty("--name");
+  const [first, second] = box.querySelectorAll(".night");
+  const hidden = box.scrollWidth - box.clientWidth;
+  if (hidden <= 0 || !second || isOnPaper()) return;
+  const step = second.getBoundingClientRect().left - first.getBoundingClientRect().left;
+  const name = box.querySelector(".name").getBoundingClientRect().width;
+  box.style.setProperty("--name", `${name + ((step - (hidden % step)) % step)}px`);
 }
 
 function drawChoice() {
