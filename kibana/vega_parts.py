@@ -266,6 +266,7 @@ def row_axis(**more: object) -> Json:
         "scale": "row",
         "ticks": False,
         "domain": False,
+        "labelPadding": 6,  # with Vega's own 2, a name touches its bar
         "encode": {"labels": {"update": labels}},
         **more,
     }

@@ -75,6 +75,7 @@ test("a long text is cut between characters, not between halves of one", () => {
 
 test("a number and its unit stay on one line", () => {
   assert.equal(unbroken("0.25 vCPU, 512 MB"), "0.25\u00a0vCPU, 512\u00a0MB");
+  assert.equal(unbroken("saves 4 %, $1,542.16 a month"), "saves 4\u00a0%, $1,542.16 a\u00a0month");
   assert.equal(unbroken("from +3m 10s to +1h 09m"), "from +3m\u00a010s to +1h\u00a009m");
 });
 

@@ -82,8 +82,8 @@ export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` 
 export const asTaskSize = ({ vcpu, memoryMB }) =>
   [isKnown(vcpu) && asVcpu(vcpu), isKnown(memoryMB) && asMemory(memoryMB)].filter(Boolean).join(", ") || UNKNOWN;
 
-// Without a line break between a number and its unit, or within a duration.
-export const unbroken = (text) => text.replace(/(\d) |(\d[dhms]) (?=\d)/g, "$1$2\u00a0");
+// Without a line break between a number and its unit, within a duration, or after "a": "$4.10" and "a month".
+export const unbroken = (text) => text.replace(/(\d) (?!a )|(\d[dhms]) (?=\d)|( a) /g, "$1$2$3\u00a0");
 export const asBytes = (bytes) => (isKnown(bytes) ? asMemory(bytes / 1048576) : UNKNOWN);
 export const asRate = (mbPerSecond) => (isKnown(mbPerSecond) ? `${Number(mbPerSecond.toPrecision(3))} MB/s` : UNKNOWN);
 export function asPercent(percent) {
