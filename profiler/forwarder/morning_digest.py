@@ -315,10 +315,13 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
         nights_left = round(runs_left * nights / (len(peaks) - 1))
         if nights_left > _FULL_NIGHTS:
             continue
-        before = max(trend.now - trend.per_run * (len(peaks) - 1), 0.0)
+        # At its ends, the line can be where no peak was, such as above the limit.
+        measured = [percent for _, percent in peaks]
+        first = max(trend.now - trend.per_run * (len(peaks) - 1), min(measured))
+        last = min(trend.now, max(measured))
         full = f"full in {format_count(nights_left, 'night')}" if nights_left else "full now"
-        then = format_percent(before).removesuffix(" %")
-        text = f"{family}: memory {then} → {format_percent(trend.now)} in {nights} nights, {full}"
+        then = format_percent(first).removesuffix(" %")
+        text = f"{family}: memory {then} → {format_percent(last)} in {nights} nights, {full}"
         by_nights.append((nights_left, SummaryLine(text=text)))
     by_nights.sort(key=lambda nights_and_line: nights_and_line[0])
     return [line for _, line in by_nights[:_MAX_GROWING]]

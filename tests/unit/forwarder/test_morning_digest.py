@@ -237,6 +237,15 @@ def test_of_the_last_nights_before_the_limit_the_number_is_right(share: float, s
     assert line.endswith(f"in 20 nights, {said}")
 
 
+def test_the_memory_that_is_said_to_grow_was_measured() -> None:
+    """The line through these nights begins at 51 % and ends at 112 %."""
+    shares = (0.52, 0.54, 0.66, 0.74, 0.82, 0.9, 0.98, 0.998, 0.998)
+    runs = [earlier(8 - night, peak_mb=2048 * share) for night, share in enumerate(shares)]
+    assert texts(summary_of(QUIET, history_of(*runs))) == [
+        "nightly-etl: memory 52 → 99.8 % in 8 nights, full now"
+    ]
+
+
 def test_memory_that_grows_within_each_night_is_not_said_to_grow() -> None:
     """A workflow has its large inputs last."""
     runs = [
