@@ -128,6 +128,7 @@ def _spec(
                 "domain": False,
                 "tickCount": signal("max(2, floor(width / 90))"),
                 "labelOverlap": True,
+                "labelBound": vega.PADDING_PX,  # "December" at the edge would be cut
                 "encode": {"labels": {"update": shown_with_cells}},
             },
             vega.row_axis(labelOverlap=True),

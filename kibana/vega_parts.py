@@ -16,6 +16,8 @@ LABEL: Final = "guide-label"
 STRONG_LABEL: Final = "guide-title"
 ROW_HEIGHT: Final = 34
 """The height of a row of a family in pixels, where there is room for it."""
+PADDING_PX: Final = 5
+"""Around a drawing: what is farther outside is cut."""
 _NAME_PX: Final = 200
 _PHONE_PX: Final = 800
 _NAME_PX_ON_A_PHONE: Final = 170
@@ -353,7 +355,7 @@ def frame(
         "$schema": SCHEMA,
         "config": _CONFIG,
         "autosize": {"type": "fit", "contains": "padding"},
-        "padding": 5,
+        "padding": PADDING_PX,
         "signals": list(signals),
         "data": list(data),
         "scales": list(scales),

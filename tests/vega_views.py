@@ -40,18 +40,20 @@ async function evaluated(vega, spec) {
   await view.resize().runAsync();  // the axes need a part of the size
   const texts = [];
   const boxes = [];
-  function place(item, x, y) {
+  const labels = [];
+  function place(item, x, y, places) {
     const drawn = 0.56 * item.fontSize * String(item.text).length;  // its estimate is half as long again
     const width = item.limit ? Math.min(item.limit, drawn) : drawn;
     const left = x + item.x - ({center: width / 2, right: width}[item.align] || 0);
-    boxes.push([String(item.text), left, y + item.y - item.fontSize / 2, left + width, y + item.y + item.fontSize / 2]);
+    places.push([String(item.text), left, y + item.y - item.fontSize / 2, left + width, y + item.y + item.fontSize / 2]);
   }
   (function walk(item, x, y) {
     if (item.marktype === 'text') {
       for (const text of item.items) {
         if (!text.text) continue;
         texts.push(String(text.text));
-        if (item.role === 'mark') place(text, x, y);
+        if (item.role === 'mark') place(text, x, y, boxes);
+        else if (item.role === 'axis-label' && text.opacity) place(text, x, y, labels);
       }
     } else {
       for (const inner of item.items || []) walk(inner, x + (item.x || 0), y + (item.y || 0));
@@ -68,7 +70,7 @@ async function evaluated(vega, spec) {
   })(view.scenegraph().root);
   const data = {};
   for (const {name} of spec.data) data[name] = view.data(name);
-  const answer = JSON.stringify({data, texts, boxes, legend, warnings});
+  const answer = JSON.stringify({data, texts, boxes, labels, legend, width: view.width(), warnings});
   view.finalize();
   return answer;
 }
@@ -96,8 +98,9 @@ def evaluate(
     drawing: Drawing, answers: Mapping[str, Json], version: str, *, width: int = 1000
 ) -> dict[str, Any]:
     """The rows of each data set (``data``), all texts, where each text outside an axis is
-    (``boxes``: text, left, top, right, bottom in pixels), how long the scale of its colours is
-    (``legend``), and all warnings of Vega, for the answers of the searches. An axis without a value is no warning.
+    (``boxes``: text, left, top, right, bottom in pixels) and the same of the texts of axes (``labels``),
+    how long the scale of its colours is (``legend``), the ``width`` without the axes, and all warnings
+    of Vega, for the answers of the searches. An axis without a value is no warning.
     """
     spec = {**json.loads(json.dumps(drawing.spec)), "usermeta": {"width": width}}
     for data in spec["data"]:

@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -1028,6 +1028,24 @@ def test_the_scale_of_the_nights_is_not_wider_than_its_cells_on_a_phone() -> Non
     for version in VERSIONS:
         view = evaluate(DRAWING["families-by-night"], answers, version, width=340)
         assert 40 < view["legend"] < 340 - 100
+        assert view["warnings"] == []
+
+
+@pytest.mark.parametrize("width", [340, 700, 1000])
+def test_no_time_above_the_cells_is_cut_at_their_edge(width: int) -> None:
+    """The first of a month is its name, which is longer than other days: December was "Dece"."""
+    last = datetime(2026, 12, 1, tzinfo=UTC)
+    hours = [
+        {"key": (last - timedelta(hours=before)).timestamp() * 1000, "use": {"count": 1, "sum": 9}}
+        for before in range(1, 168)
+    ]
+    families = [{"key": "nightly", "hour": {"buckets": hours}}]
+    answers = {"hours": {"aggregations": {"family": {"buckets": families}}}}
+    for version in VERSIONS:
+        view = evaluate(DRAWING["task-usage-memory"], answers, version, width=width)
+        times = [label for label in view["labels"] if label[0] != "nightly"]
+        assert len(times) > 1
+        assert max(right for _, _, _, right, _ in times) <= view["width"] + vega_parts.PADDING_PX
         assert view["warnings"] == []
 
 
