@@ -11,14 +11,23 @@ import os
 import sys
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
-from collections.abc import Container, Sequence
-from types import CodeType, ModuleType
+
+TYPE_CHECKING = False  # type checkers treat this name as true; the finder finds these modules, too
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+    from types import CodeType, ModuleType
 
 _HEADER_BYTES = 16
 _CHECKED_BY_TIME = bytes(4)
 _PACKAGE_FILE = "__init__"
-# Modules in single files that Python ships, and that ``run`` imports.
-SHIPPED = frozenset(("__future__", "_weakrefset", "contextlib", "threading", "typing", "warnings"))
+_SHIPPED_PACKAGE = "collections"
+# What is written in Python of the modules that Python ships, and that ``run`` imports.
+SHIPPED = frozenset(
+    (
+        *("__future__", "_weakrefset", "contextlib", "functools", "keyword", "operator"),
+        *("reprlib", "threading", "types", "typing", "warnings", _SHIPPED_PACKAGE),
+    )
+)
 
 
 class _Loader(SourceFileLoader):
@@ -30,13 +39,13 @@ class _Loader(SourceFileLoader):
     cached = ""
     stamp = b""
 
-    def get_code(self, fullname: str) -> CodeType | None:
+    def get_code(self, fullname: str) -> "CodeType | None":
         """The code of the compiled file, if that is of this source; else the parent's way."""
         content = _read_file_quickly(self.cached)
         if content[:_HEADER_BYTES] == self.stamp:
             code = marshal.loads(memoryview(content)[_HEADER_BYTES:])  # noqa: S302  as Python does
             # Another folder's name is corrected by the parent.
-            if isinstance(code, CodeType) and code.co_filename == self.path:
+            if isinstance(code, _CODE) and code.co_filename == self.path:
                 return code
         return super().get_code(fullname)
 
@@ -57,18 +66,21 @@ def _read_file_quickly(path: str) -> bytes:
     return content if len(content) == size else b""
 
 
+_CODE = type(_read_file_quickly.__code__)
+
+
 class OwnModules:
     """A finder for ``sys.meta_path`` of what is in some packages.
 
-    It also finds the modules named ``shipped``, which are files in ``library``.
+    It also finds what is named ``shipped`` and is in the folder ``library``.
     """
 
     def __init__(
         self,
-        packages: Sequence[str],
+        packages: "Sequence[str]",
         tag: str,
         library: str = "",
-        shipped: Container[str] = (),
+        shipped: "Container[str]" = (),
     ) -> None:
         self._beginnings = tuple(f"{package}." for package in packages)
         self._ending = f".{tag}.pyc"
@@ -76,13 +88,14 @@ class OwnModules:
         self._shipped = shipped
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
+        self, fullname: str, path: "Sequence[str] | None", _target: "ModuleType | None" = None
     ) -> ModuleSpec | None:
         """The place of a module or a package; None if it is in no single folder as a source."""
         if path is None:
-            is_shipped = fullname in self._shipped
-            return self._module_spec(fullname, self._library, fullname) if is_shipped else None
-        if len(path) != 1 or not fullname.startswith(self._beginnings):
+            if fullname not in self._shipped:
+                return None
+            path = (self._library,)
+        elif len(path) != 1 or not fullname.startswith(self._beginnings):
             return None
         folder, name = path[0], fullname.rpartition(".")[2]
         module = self._module_spec(fullname, folder, name)
@@ -112,6 +125,6 @@ def find_own_modules_first() -> None:
     """Put the finder in front of Python's, unless compiled files have other places."""
     tag = sys.implementation.cache_tag
     if tag and not sys.flags.optimize and sys.pycache_prefix is None:
-        packages = (__name__.partition(".")[0], "msgspec")
+        packages = (__name__.partition(".")[0], "msgspec", _SHIPPED_PACKAGE)
         finder = OwnModules(packages, tag, os.path.dirname(os.__file__), SHIPPED)  # noqa: PTH120
         sys.meta_path.insert(0, finder)
