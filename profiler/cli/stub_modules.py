@@ -17,7 +17,8 @@ twice, first in Python.
 dates, which the history does not use, and takes a third of its import.
 
 ``re`` and ``enum`` are imported by typing and msgspec, which only keep three of their names, and a
-run whose command has no secret looks for no pattern: a fifteenth of its CPU time. A script that
+run whose command has no secret looks for no pattern: a fifteenth of its CPU time. ``warnings`` is
+imported by typing, too, and nothing warns. A script that
 pip made before version 25.2 has imported both.
 
 msgspec makes a forward reference to see whether it may. Before Python 3.14 that compiles a text,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _SCHEMAS = "msgspec._json_schema"
 _ENUMERATIONS, _PATTERNS = "enum", "re"
 # Later modules import them, too, and a short run uses none of their names.
-_STAYING = (_ENUMERATIONS, _PATTERNS)
+_STAYING = (_ENUMERATIONS, _PATTERNS, "warnings")
 _UNUSED = (
     _SCHEMAS,
     "msgspec.inspect",
@@ -87,7 +88,8 @@ class _StandIn(ModuleType):
 @contextmanager
 def unused_modules_deferred() -> Iterator[None]:
     """Put stand-ins into ``sys.modules`` for modules that are not imported yet, and take them out
-    at the end: later imports get the real modules. Those for ``signal``, ``re`` and ``enum`` stay.
+    at the end: later imports get the real modules. Those for ``signal``, ``re``, ``enum`` and
+    ``warnings`` stay.
 
     Only for a process with one thread.
     """

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -539,6 +538,8 @@ def prepare_for_several_runs() -> None:
     """Prepare several runs of one command: standard input is empty, or the first would read what
     the others need.
     """
+    import warnings  # most commands run once
+
     # Python 3.12 warns of a fork while threads run, and raises with PYTHONWARNINGS=error: a thread
     # may still write the last report. The forked process only executes the command.
     warnings.simplefilter("ignore", DeprecationWarning)

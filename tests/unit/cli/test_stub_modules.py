@@ -98,6 +98,21 @@ def test_a_module_that_is_there_already_stays() -> None:
     assert _printed(code) == "True"
 
 
+def test_a_warning_of_the_interpreter_is_given_though_its_module_is_deferred() -> None:
+    code = """
+        sys.stderr = sys.stdout
+        compile("1 is 1", "some.py", "exec")
+        import warnings
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.warn("own")
+        print(*[warning.message for warning in caught])
+    """
+    first, *_, last = _printed(code).splitlines()
+    assert first.startswith("some.py:1: SyntaxWarning: ")
+    assert last == "own"
+
+
 def test_what_msgspec_does_without_is_there_afterwards() -> None:
     code = """
         import typing
