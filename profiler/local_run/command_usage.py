@@ -35,7 +35,6 @@ from profiler.readers.linux.kernel_memory import (
     SocketQueues,
     unassigned_kernel_bytes,
 )
-from profiler.readers.linux.merged_pages import MergedPages
 from profiler.readers.linux.process_tree import (
     ProcessReading,
     ProcessTree,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from profiler.local_run.unmapped_memory import UnmappedMemory
     from profiler.readers.cgroup.shared_memory_growth import SharedMemory
     from profiler.readers.linux.memory_shares import MemoryShares
+    from profiler.readers.linux.merged_pages import MergedPages
     from profiler.readers.linux.packet_rings import PacketRings
 
 # The kernel walks the page tables of a process to compute its PSS: at most this share of a core,
@@ -251,7 +251,6 @@ class CommandReader:
         self._huge_pages = HugePagesOfTree(monotonic_ns, time.thread_time_ns)
         self._huge_pages.note_others_bytes()
         self._counts_huge_pages = False
-        self._merged_pages = MergedPages()
         self.merged_peak_bytes = 0
         self.merged_bound_bytes = 0
         self.locked_bound_bytes = 0
@@ -549,6 +548,12 @@ class CommandReader:
         self._uncounted_peak_bytes = max_known(self._uncounted_peak_bytes, memory_bytes)
         self._add_kernel_bound(memory_bytes)
         return memory_bytes
+
+    @cached_property
+    def _merged_pages(self) -> "MergedPages":
+        from profiler.readers.linux.merged_pages import MergedPages  # the shortest runs have none
+
+        return MergedPages()
 
     @cached_property
     def _packet_rings(self) -> "PacketRings":

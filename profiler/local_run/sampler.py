@@ -355,6 +355,7 @@ class RunSampler:
     def _new_details(self) -> Details:
         # A command that ends before its first full reading does without these modules.
         import profiler.readers.linux.memory_shares
+        import profiler.readers.linux.merged_pages
         import profiler.readers.linux.program_names  # noqa: F401
         from profiler.aggregation.process_table import ProcessTotals
         from profiler.aggregation.series_by_command import SeriesByCommand

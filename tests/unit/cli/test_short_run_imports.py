@@ -62,6 +62,7 @@ def test_a_short_run_imports_neither_patterns_nor_enumerations(tmp_path: Path) -
         "assert sys.version_info >= (3, 14) or type(sys.modules['enum']).__name__ == '_StandIn'"
     )
     assert {"typing", "msgspec", "profiler.record.stop_causes"} <= loaded
+    assert "profiler.readers.linux.merged_pages" not in loaded
     assert not loaded & {"re._parser", "_strptime", "profiler.core.quantity_parsing"}
     assert not loaded & _NOT_WITHOUT_GPUS_AND_CHANGES
     assert "sqlite3" in loaded
