@@ -39,7 +39,7 @@ _KERNEL_MEMORY_KEYS = [
 
 class Task:
     """The documents of a task with a monitor, a batch and other containers, whose ids no other
-    task has.
+    task has. Until ``has_batch_begun``, the batch's image is only pulled.
     """
 
     def __init__(
@@ -54,11 +54,14 @@ class Task:
         self.network_mode = network_mode
         self.stats_period_seconds = stats_period_seconds
         self.started = time.time()
+        self.has_batch_begun = True
         self.ended: float | None = None
         self.stats_reads = 0
         self._max_usage_bytes: dict[str, int] = {}
 
     def container(self, name: str) -> dict[str, object]:
+        if name == "batch" and not self.has_batch_begun:
+            return {"Name": name, "KnownStatus": "PULLED"}
         has_ended = name == "batch" and self.ended is not None
         document: dict[str, object] = {
             "DockerId": self.docker_id(name),

@@ -46,6 +46,7 @@ def watch(program: Program) -> dict[Watcher, Observation]:
         folder, phases = stack.enter_context(folders())
         words = stack.enter_context(prepared(program, folder))
         task = Task(2)
+        task.has_batch_begun = False
         limits = Limits(has_slow_disk="{slow_disk}" in program.command)
         groups = stack.enter_context(control_group(limits, task.docker_id("batch"), folder))
         join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
@@ -55,7 +56,6 @@ def watch(program: Program) -> dict[Watcher, Observation]:
         report = folder / "report"
         options = ("--interval", str(program.interval_seconds), "--output", str(report))
         command = (*_PROFILER, "run", *options, "--no-history", "--", "sh", "-c", enter, "sh")
-        task.started = time.time()
         run = subprocess.Popen(
             [*command, *late, *words],
             env={**os.environ, **environment(phases)},
@@ -70,8 +70,11 @@ def watch(program: Program) -> dict[Watcher, Observation]:
                 ]
                 wait_until(lambda: started.exists() and started.read_text(), "the batch to begin")
                 pid = int(started.read_text())
+                task.started = started.stat().st_mtime
+                task.has_batch_begun = True
                 wait_until(lambda: has_signal_handler(pid, signal.SIGALRM), "the batch to wait")
-                wait_until(lambda: task.stats_reads >= _SAMPLES * len(_ENTER), "the monitors")
+                seen = task.stats_reads + _SAMPLES * len(_ENTER)
+                wait_until(lambda: task.stats_reads >= seen, "the monitors")
                 batch = monitors.enter_context(os.fdopen(os.pidfd_open(pid), "rb", 0))
                 os.kill(pid, signal.SIGALRM)
                 assert select.select([batch], [], [], LIMIT_SECONDS)[0]
