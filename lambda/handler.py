@@ -78,7 +78,7 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.forwarder.night_period import NightPeriod
     from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns
     from profiler.forwarder.night_searches import NightReader
-    from profiler.record.batch_job_model import JobDetail
+    from profiler.record.batch_job_detail import JobDetail
     from profiler.schedules.remembered_tasks import EndedScheduleMemory, RuleMemory, TaskMemory
     from profiler.schedules.schedule_model import ReadTasks, Schedule
 
@@ -166,7 +166,7 @@ def batch_job_changed(event: Mapping[str, Any], context: LambdaContext) -> Mappi
     """
     # Seldom needed.
     from profiler.forwarder.job_changed import HandledJob, JobChangedHandler
-    from profiler.record.batch_job_model import parse_job_event
+    from profiler.record.batch_job_detail import parse_job_event
 
     changed = parse_job_event(event)
     if changed is None:

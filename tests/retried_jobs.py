@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.job_retry import JobAwsClients, JobRetrier
-from profiler.record.batch_job_model import JobDetail, parse_job
+from profiler.record.batch_job_detail import JobDetail, parse_job
 from tests.batch_jobs import ACCOUNT, REGION
 from tests.fake_batch import FakeBatch
 from tests.notices import KeyTable

@@ -9,7 +9,7 @@ from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 from profiler.record.batch_job import BatchJob, parent_id
-from profiler.record.batch_job_model import JobDetail, parse_job
+from profiler.record.batch_job_detail import JobDetail, parse_job
 
 _MAX_KEPT = 1_000
 # Batch answers a few calls a second for the whole account, and forgets a job after seven days.

@@ -28,7 +28,7 @@ from profiler.core.ecs_terms import family_of, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.batch_job_model import STATUSES
+from profiler.record.batch_job_detail import STATUSES
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 from profiler.task_definitions.definition_json import tags_of
 from profiler.task_definitions.job_as_task_definition import described_form, registered_form

@@ -15,7 +15,7 @@ from profiler.core.optional_math import known
 from profiler.core.redaction import redact_line
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS
-from profiler.record.batch_job_model import FAILED
+from profiler.record.batch_job_detail import FAILED
 from profiler.schedules.due_outcomes import FAILED_TO_START
 from profiler.schedules.schedule_model import ReadTasks, Schedule, StartedTask
 

@@ -25,9 +25,9 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
 from profiler.runs.past_runs.defined_jobs import EVERY_RUN, AllRunsByFamily
-from profiler.runs.past_runs.ended_tasks import ALL_BELIEVED, BelievedLines
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.log_places import DefinedLogPlaces, LogOptions, log_options_of
+from profiler.runs.past_runs.report_agreement import ALL_BELIEVED, BelievedLines
 from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunSource,

@@ -23,7 +23,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import excess
 from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.batch_job_model import PENDING, RUNNABLE, RUNNING, STARTING
+from profiler.record.batch_job_detail import PENDING, RUNNABLE, RUNNING, STARTING
 from profiler.record.units import format_count, format_duration
 
 _COLUMNS = (

@@ -59,7 +59,7 @@ from profiler.forwarder.kill_after_resize import reduced_memory_sentence_of_job
 from profiler.forwarder.notifications.event_details import RepeatedAttemptLine, job_ended_line
 from profiler.forwarder.run_event import RunEvent
 from profiler.record.batch_job import known_job_fields
-from profiler.record.batch_job_model import (
+from profiler.record.batch_job_detail import (
     FAILED,
     NO_NODES,
     SUCCEEDED,

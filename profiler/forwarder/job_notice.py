@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
-from profiler.record.batch_job_model import SUCCEEDED, JobDetail
+from profiler.record.batch_job_detail import SUCCEEDED, JobDetail
 from profiler.record.job_outcome import (
     AttemptCosts,
     EndedChild,

@@ -46,7 +46,7 @@ from profiler.forwarder.memory_retry_rules import (
     smallest_fargate_size,
 )
 from profiler.record.batch_job import resource_name
-from profiler.record.batch_job_model import (
+from profiler.record.batch_job_detail import (
     FAILED,
     NO_ARRAY,
     NO_NODES,

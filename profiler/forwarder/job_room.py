@@ -12,7 +12,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.json_fields import count_or_none, mappings_in_list, text_or_none
 from profiler.core.optional_math import known_values
 from profiler.forwarder.memory_retry_rules import RetryRefusedError, call_aws_for_retry
-from profiler.record.batch_job_model import JobDetail
+from profiler.record.batch_job_detail import JobDetail
 from profiler.record.units import format_memory, format_vcpu
 from profiler.sizing.fargate_sizes import Size
 

@@ -12,7 +12,7 @@ from profiler.core.commands_to_copy import NameArgument, command_line
 from profiler.core.json_fields import Json, mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.optional_math import all_known
 from profiler.forwarder.ended_run import EndedTask
-from profiler.record.batch_job_model import JobDetail
+from profiler.record.batch_job_detail import JobDetail
 from profiler.record.units import format_memory
 from profiler.sizing.sized_revision import RESIZED_FROM, parse_size_before_tag
 from profiler.task_definitions.containers import task_memory_mb

@@ -17,7 +17,7 @@ from profiler.core.optional_math import known, known_members
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.merged_run import MergedRun
-from profiler.record.batch_job_model import JobDetail
+from profiler.record.batch_job_detail import JobDetail
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Record, Report
 

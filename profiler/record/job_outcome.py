@@ -23,7 +23,7 @@ from profiler.core.optional_math import difference, known_values
 from profiler.core.redaction import redact_line
 from profiler.core.text import as_sentence, listed, listed_and_more, on_one_line
 from profiler.core.timestamps import datetime_of_ms
-from profiler.record.batch_job_model import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
+from profiler.record.batch_job_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
 from profiler.record.ecs_event_outcome import judge_candidates
 from profiler.record.measured import Known, total_of_known
 from profiler.record.run_outcome import Outcome

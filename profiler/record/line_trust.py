@@ -50,7 +50,7 @@ every task definition can name this group.
 group only where the newest definition of this family sends it: in its group and under its prefix
 (``profiler.runs.past_runs.log_places``). Any definition can name the same place, so to register it
 also needs the word of ECS: a line of task_stopped about the task and its family
-(``profiler.runs.past_runs.ended_tasks``).
+(``profiler.runs.past_runs.report_agreement``).
 
 Not defended: a batch can lie about its own numbers, because it shares the monitor's role and log
 stream. Families that share a group, a prefix and the name of a container can resize each other by

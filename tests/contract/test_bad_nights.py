@@ -23,7 +23,7 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import Notification
 from profiler.record import notice_model as notices
-from profiler.record.batch_job_model import parse_job
+from profiler.record.batch_job_detail import parse_job
 from profiler.record.record_model import encode
 from tests.aws_proxy import AwsProxy
 from tests.batch_jobs import REGION as BATCH_REGION

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.cli.setup import proof_output
 from profiler.cli.wiring import aws_options
-from profiler.record.batch_job_model import ENDED
+from profiler.record.batch_job_detail import ENDED
 from tests.job_proof_account import IMAGE, QUEUE, JobProofAccount, job_proof_account
 from tests.nth_calls import SAID, Failure, KilledError, NthCallFails
 from tests.proof_account import ProofAccount, proof_account

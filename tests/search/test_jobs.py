@@ -17,7 +17,7 @@ from profiler.forwarder.job_changed import JobChangedHandler, job_document
 from profiler.forwarder.night_period import JUDGED_NS, NightPeriod, RememberedNight
 from profiler.forwarder.night_searches import NightReader
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
-from profiler.record.batch_job_model import parse_job
+from profiler.record.batch_job_detail import parse_job
 from profiler.record.measured import Exactly
 from tests.batch_jobs import job_id
 from tests.command_line import run_here

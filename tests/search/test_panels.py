@@ -35,7 +35,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents, job_document
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.record import units
-from profiler.record.batch_job_model import parse_job
+from profiler.record.batch_job_detail import parse_job
 from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import (
     UNKNOWN_COST,

@@ -29,7 +29,7 @@ from profiler.forwarder.night_runs import NightRuns
 from profiler.forwarder.night_searches import NightReader
 from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
-from profiler.record.batch_job_model import parse_job
+from profiler.record.batch_job_detail import parse_job
 from profiler.record.ecs_event_outcome import end_of_event
 from profiler.record.stopped_task import parse_stopped_task
 from tests.batch_jobs import Json, arn, begin, end, submitted, task_arn, task_event

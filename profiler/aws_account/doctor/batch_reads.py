@@ -14,7 +14,7 @@ from profiler.aws_account.registered_definitions import read_items
 from profiler.core.bounded_batches import batches
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known_values
-from profiler.record.batch_job_model import (
+from profiler.record.batch_job_detail import (
     NO_ARRAY,
     PENDING,
     RUNNABLE,

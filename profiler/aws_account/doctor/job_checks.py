@@ -28,7 +28,7 @@ from profiler.core.optional_math import (
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_job import resource_name
-from profiler.record.batch_job_model import (
+from profiler.record.batch_job_detail import (
     ENDED,
     FAILED,
     RUNNABLE,

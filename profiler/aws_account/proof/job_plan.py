@@ -36,7 +36,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_or_none
 from profiler.core.text import did_you_mean, on_one_line
 from profiler.record.batch_job import resource_name
-from profiler.record.batch_job_model import SUCCEEDED
+from profiler.record.batch_job_detail import SUCCEEDED
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.sizing.fargate_sizes import Size
 from profiler.task_definitions.monitor_container import default_image

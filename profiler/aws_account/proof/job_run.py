@@ -14,7 +14,7 @@ from profiler.aws_account.proof.job_plan import (
     log_group_of_definition,
     own_name_definitions,
 )
-from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, UndoStep
+from profiler.aws_account.proof.proof_steps import POLL_SECONDS, TakeStep, UndoStep
 from profiler.aws_account.proof.task_run import describe_tasks
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.report_prerequisites import ReportPathReader
@@ -28,7 +28,7 @@ from profiler.core.json_fields import mapping_or_empty, mappings_in_list, text_o
 from profiler.core.optional_math import known_members, known_values
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.batch_job_model import ENDED
+from profiler.record.batch_job_detail import ENDED
 from profiler.record.family_identity import PROOF_FAMILY
 
 _STOP_SECONDS = 180.0

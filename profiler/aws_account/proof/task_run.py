@@ -14,7 +14,7 @@ from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor
 from profiler.aws_account.proof.arrivals import NOT_STOPPED, ProofTask
 from profiler.aws_account.proof.plan import ON_INSTANCE, SCENARIOS
-from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, UndoStep
+from profiler.aws_account.proof.proof_steps import POLL_SECONDS, TakeStep, UndoStep
 from profiler.aws_account.proof.task_plan import TasksPlan
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
 from profiler.aws_account.report_prerequisites import ReportPathReader

@@ -11,7 +11,7 @@ from profiler.aws_account.registered_definitions import read_items
 from profiler.core.json_fields import count_or_none, mapping_or_empty, text_or_none
 from profiler.core.text import on_one_line
 from profiler.record.batch_job import MAX_NAME_CHARS
-from profiler.record.batch_job_model import (
+from profiler.record.batch_job_detail import (
     PENDING,
     RUNNABLE,
     RUNNING,

@@ -59,7 +59,7 @@ _SHARED_MODULES = (
     "aws_account/target_contents",
     "aws_account/target_overrides",
     "runs/past_runs/defined_jobs",
-    "runs/past_runs/ended_tasks",
+    "runs/past_runs/report_agreement",
     "runs/past_runs/family_evidence",
     "runs/past_runs/log_places",
     "runs/past_runs/run_moments",

@@ -16,7 +16,7 @@ from profiler.aws_account.proof.job_run import JobRunner
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.proof_checks import ProofRow
 from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.proof.run import WAIT_SECONDS, ProofRun, Runner
+from profiler.aws_account.proof.proof_steps import WAIT_SECONDS, ProofRun, Runner
 from profiler.aws_account.proof.task_plan import TasksPlan, make_tasks_plan
 from profiler.aws_account.proof.task_run import TaskRunner
 from profiler.aws_account.setup.monitor_image import check_default_image

@@ -31,7 +31,6 @@ from profiler.record.line_trust import (
     TrustedGroups,
     read_trusted_globs,
 )
-from profiler.runs.past_runs.ended_tasks import ENDED_TYPE, EndedTaskLines
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
 from profiler.runs.past_runs.log_places import (
@@ -40,6 +39,7 @@ from profiler.runs.past_runs.log_places import (
     LogOptions,
     log_options_of,
 )
+from profiler.runs.past_runs.report_agreement import ENDED_TYPE, EndedTaskLines
 from profiler.runs.past_runs.run_source import OpenProgress, RunSource, is_pattern
 
 ReadDefinition = Callable[[str], Mapping[str, object]]

@@ -16,9 +16,9 @@ from profiler.record.record_model import CHECKPOINT, Metrics, Report
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
 from profiler.runs.past_runs.defined_jobs import EVERY_RUN, AllRunsByFamily
-from profiler.runs.past_runs.ended_tasks import ALL_BELIEVED, BelievedLines, Word
 from profiler.runs.past_runs.log_places import ANY_PLACE, AnyLogPlace
 from profiler.runs.past_runs.past_run import NO_TASK_EVENT, PastRun
+from profiler.runs.past_runs.report_agreement import ALL_BELIEVED, BelievedLines, Word
 from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunSource,

@@ -16,7 +16,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
 from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
-from profiler.record.batch_job_model import parse_job, parse_job_event
+from profiler.record.batch_job_detail import parse_job, parse_job_event
 from profiler.record.ecs_event_outcome import end_of_event, written_event_end
 from profiler.record.stopped_task import parse_stopped_task
 from tests.batch_jobs import job_id, task_event

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from profiler.forwarder.job_notice import JobNotice
-from profiler.record.batch_job_model import JobDetail, parse_job
+from profiler.record.batch_job_detail import JobDetail, parse_job
 from profiler.record.job_outcome import EndedChild, failed_child, has_own_end_message
 from profiler.record.measured import AtLeast, Exactly
 from tests.batch_jobs import SECRETS, end_without_attempt, job_id

@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.core.json_fields import Json
-from profiler.record.batch_job_model import parse_job
+from profiler.record.batch_job_detail import parse_job
 from profiler.record.job_outcome import failed_child
 from profiler.record.stopped_task import parse_stopped_task
 from tests.fake_batch import FakeBatch

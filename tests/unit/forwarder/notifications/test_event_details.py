@@ -33,7 +33,7 @@ from profiler.forwarder.notifications.event_details import (
 from profiler.forwarder.notifications.next_steps import steps_while_running
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
-from profiler.record.batch_job_model import parse_job
+from profiler.record.batch_job_detail import parse_job
 from profiler.record.model_base import json_schema_of_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Metrics, Recommendation, SlowdownBounds

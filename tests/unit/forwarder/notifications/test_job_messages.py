@@ -11,7 +11,7 @@ from profiler.forwarder.notifications.event_details import ended_run_detail, job
 from profiler.forwarder.notifications.slack_messages import slack_message_of
 from profiler.forwarder.run_links import log_stream_url
 from profiler.record.batch_job import BatchJob
-from profiler.record.batch_job_model import parse_job
+from profiler.record.batch_job_detail import parse_job
 from profiler.record.record_model import Recommendation, TaskSize
 from tests.batch_jobs import CLUSTER, end_without_attempt, job_id
 from tests.ended_runs import NOTICE, in_task, recorded

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from profiler.record.batch_job import BatchJob
-from profiler.record.batch_job_model import (
+from profiler.record.batch_job_detail import (
     ContainerEnd,
     JobContainer,
     JobDetail,
