@@ -15,9 +15,9 @@ _ROW_PX: Final = 18
 _IMAGE_PX: Final = 15
 _CONTAINER_PX: Final = 38
 # The columns of the three parts, as shares of the width. A phone has room for two of them.
-_TIME_BARS: Final = "(narrow ? 62 : width * 0.06)"
+_TIME_BARS: Final = "max(62, width * 0.06)"
 _SIZES_START: Final = "(narrow ? width * 0.52 : width * 0.34)"
-_SIZE_BARS: Final = "(narrow ? width * 0.52 + 54 : width * 0.39)"
+_SIZE_BARS: Final = f"({_SIZES_START} + max(62, width * 0.05))"
 _CONTAINERS_START: Final = "width * 0.57"
 _SHOWN_FIELDS: Final = [
     "container.image.name",

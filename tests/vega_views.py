@@ -41,6 +41,7 @@ async function evaluated(vega, spec) {
   const texts = [];
   const boxes = [];
   const labels = [];
+  const rects = [];
   function place(item, x, y, places) {
     const drawn = 0.56 * item.fontSize * String(item.text).length;  // its estimate is half as long again
     const width = item.limit ? Math.min(item.limit, drawn) : drawn;
@@ -55,6 +56,9 @@ async function evaluated(vega, spec) {
         if (item.role === 'mark') place(text, x, y, boxes);
         else if (item.role === 'axis-label' && text.opacity) place(text, x, y, labels);
       }
+    } else if (item.marktype === 'rect') {
+      for (const {x: left, y: top, width, height, fill} of item.items)
+        if (fill && fill !== 'transparent') rects.push([x + left, y + top, x + left + width, y + top + height]);
     } else {
       for (const inner of item.items || []) walk(inner, x + (item.x || 0), y + (item.y || 0));
     }
@@ -70,7 +74,7 @@ async function evaluated(vega, spec) {
   })(view.scenegraph().root);
   const data = {};
   for (const {name} of spec.data) data[name] = view.data(name);
-  const answer = JSON.stringify({data, texts, boxes, labels, legend, width: view.width(), warnings});
+  const answer = JSON.stringify({data, texts, boxes, labels, rects, legend, width: view.width(), warnings});
   view.finalize();
   return answer;
 }
@@ -99,7 +103,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The rows of each data set (``data``), all texts, where each text outside an axis is
     (``boxes``: text, left, top, right, bottom in pixels) and the same of the texts of axes (``labels``),
-    how long the scale of its colours is (``legend``), the ``width`` without the axes, and all warnings
+    where each rectangle with a colour is (``rects``: left, top, right, bottom), how long the scale of its colours is (``legend``), the ``width`` without the axes, and all warnings
     of Vega, for the answers of the searches. An axis without a value is no warning.
     """
     spec = {**json.loads(json.dumps(drawing.spec)), "usermeta": {"width": width}}

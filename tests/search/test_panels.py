@@ -1065,9 +1065,13 @@ def test_no_text_of_a_run_is_on_another_one_or_outside(
 ) -> None:
     """On a phone, a tablet and a laptop: with eight tiles in a row, all of a phone overlapped."""
     for task in ("a", "killed"):
-        boxes = drawn(filled, key, task, width=width)["boxes"]
+        view = drawn(filled, key, task, width=width)
+        boxes = view["boxes"]
         assert len(boxes) > 10
         assert overlapping(boxes) == []
+        if key == "run-details":
+            assert view["rects"]
+            assert overlapping([*boxes, *(["", *rect] for rect in view["rects"])]) == []
         assert max(box[3] for box in boxes) <= width + 20
 
 
