@@ -81,11 +81,7 @@ class LineBuilder(Struct, eq=False):
 
     def bare_report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
-        container = batch.container
-        host = self.sampler.host
-        sizes = container_limits(container, task, host)
-        run = unmeasured_record(container, task, outcome, host, sizes)
-        record = RecordDraft(run, outcome, sizes, (metadata_evidence(container),)).build_record()
+        record = self._draft_of_metadata(batch, task, outcome).build_record()
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
 
@@ -156,6 +152,20 @@ class LineBuilder(Struct, eq=False):
         batch_id = batch.container.followed_id
         return draft.build_record(collected_parts(self.shared.collectors, draft.run, batch_id))
 
+    def _draft_of_metadata(
+        self,
+        batch: FollowedContainer,
+        task: TaskMetadata,
+        outcome: RunEnd,
+        stats_limit_bytes: int | None = None,
+    ) -> RecordDraft:
+        """The draft of what ECS knows; ``stats_limit_bytes``: the memory limit of the stats."""
+        container = batch.container
+        host = self.sampler.host
+        sizes = container_limits(container, task, host, stats_limit_bytes)
+        run = unmeasured_record(container, task, outcome, host, sizes)
+        return RecordDraft(run, outcome, sizes, (metadata_evidence(container),))
+
     def _draft_of_stats(
         self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd
     ) -> RecordDraft:
@@ -169,12 +179,12 @@ class LineBuilder(Struct, eq=False):
         if outcome.status != "running" and usage.series is not None:
             series = usage.series.series_so_far()
         demand = self._demand_of(batch)
-        sizes = container_limits(batch.container, task, sampler.host, usage.memory_limit_bytes)
-        evidence = [metadata_evidence(batch.container)]
+        draft = self._draft_of_metadata(batch, task, outcome, usage.memory_limit_bytes)
+        evidence = draft.evidence
         if usage.samples:
-            evidence.append(statistics_evidence(usage, sizes, series=series, demand=demand))
+            evidence += (statistics_evidence(usage, draft.sizes, series=series, demand=demand),)
         run = replace(
-            unmeasured_record(batch.container, task, outcome, sampler.host, sizes),
+            draft.run,
             batch=self.settings.batch_job if is_job else job_of_variables(task.batch),
             containers=containers,
             sampling=build_sampling(
@@ -190,7 +200,7 @@ class LineBuilder(Struct, eq=False):
             log_stream=batch.streams.log_stream,
             log_region=batch.streams.log_region,
         )
-        return RecordDraft(run, outcome, sizes, tuple(evidence))
+        return replace(draft, run=run, evidence=evidence)
 
     def _demand_of(self, followed: FollowedContainer) -> DemandEvidence | None:
         """The vCPUs that the task used; None with another container than the batch."""
