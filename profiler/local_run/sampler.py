@@ -180,6 +180,7 @@ class RunSampler:
         self._last_look: ThreadsLook | None = None
         self._reading_ns: int | None = None  # when the next reading is due by the pace
         self._began_cpu_ns = time.thread_time_ns()
+        self._lookup_ns = 0
 
     def next_ns(self) -> int:
         """When the next reading or look is due (monotonic)."""
@@ -224,7 +225,10 @@ class RunSampler:
                 self.samples.usage.series,
                 details.looks.part_ns,
             )
-        used_ns = time.thread_time_ns() - details.threads.lookup_cpu_ns
+        lookup_ns = details.threads.lookup_cpu_ns
+        self.pace.leave_out(lookup_ns - self._lookup_ns)
+        self._lookup_ns = lookup_ns
+        used_ns = time.thread_time_ns() - lookup_ns
         share = (used_ns - self._began_cpu_ns - _ADVANCE_NS) / max(
             now_ns - self.started.started_ns, 1
         )

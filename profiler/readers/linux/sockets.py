@@ -295,10 +295,12 @@ class KernelSockets(UnknownSockets):
 
 def _connect_to_kernel() -> int:
     """The descriptor of a connection that never waits. Raises OSError."""
-    import socket  # not for a run whose threads never wait for a connection
+    # Not for a run whose threads never wait for a connection. The module `socket` makes
+    # enumerations of all constants, which takes as long as several looks.
+    import _socket
 
-    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
-    return socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG).detach()
+    kind = _socket.SOCK_RAW | _socket.SOCK_NONBLOCK
+    return _socket.socket(_socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG).detach()
 
 
 def parse_peer_inode(message: bytes) -> int | None:
@@ -394,7 +396,7 @@ def _search_table(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tu
 def parse_inet(line: bytes, *, is_stream: bool = False) -> Socket:
     """Parse a line of ``/proc/net/tcp``, ``tcp6``, ``udp`` or ``udp6``."""
     # Not for a run whose threads never wait for a connection.
-    from socket import AF_INET, AF_INET6, inet_ntop
+    from _socket import AF_INET, AF_INET6, inet_ntop
 
     words = line.split()
     packed, port = _parse_address(words[_REMOTE])

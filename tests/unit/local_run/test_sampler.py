@@ -4,6 +4,7 @@ import itertools
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Sequence
 from unittest.mock import Mock
 
@@ -25,7 +26,7 @@ from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
 from profiler.local_run.command_usage import CommandReader, GroupMemory
 from profiler.local_run.prepared_run import StartedRun
 from profiler.local_run.report_builder import delay_warnings
-from profiler.local_run.sampler import RunSampler, SampleBuffer
+from profiler.local_run.sampler import Details, RunSampler, SampleBuffer
 from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
@@ -595,7 +596,8 @@ def test_a_tick_has_the_look_when_nothing_has_run_for_long(
     assert (details.looks.due_ns >= seconds(at + 1)) is bool(count or left_out)
 
 
-def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> None:
+def _sampler_with_threads(**attributes: object) -> tuple[RunSampler, Details, Mock]:
+    """A sampler of one process, whose threads are not read but have these attributes."""
     started = StartedRun(pid=1, startup_cpu_ns=0, started_ns=0, started_wall_ns=START_NS)
     plan = Mock(interval_seconds=1, series_points=0, max_history_steps=0)
     sampler = RunSampler(Mock(clock=Mock(monotonic_ns=lambda: 0)), started, plan, Mock(), 1)
@@ -604,14 +606,34 @@ def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> N
     sampler.command.take_pages_cpu_ns.return_value = 0
     sampler.read_everything(ReapedUsage(), is_tick=False)
     details = present(sampler.details)
-    details.threads = Mock(
+    threads = details.threads = Mock(
         sees_calls=True,
         can_peek=True,
         lookup_cpu_ns=0,
-        peek=Mock(side_effect=KeyError),
         is_one_enough=lambda _: False,
+        **attributes,
     )
     details.looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    return sampler, details, threads
+
+
+def test_no_reading_is_left_out_for_the_search_for_peers() -> None:
+    """It has a limit of its own."""
+    sampler, details, threads = _sampler_with_threads()
+
+    def look(*_: object, **__: object) -> None:
+        threads.lookup_cpu_ns += seconds(9)
+
+    threads.look = look
+    for _ in range(2):
+        sampler.look_if_due(details.looks.due_ns, [])
+    used_ns = time.thread_time_ns() + seconds(18)
+    assert seconds(1) < sampler.pace.next_ns(seconds(1), used_ns) <= seconds(2)
+    assert sampler.pace.kept_interval_ns == seconds(1)
+
+
+def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> None:
+    sampler, details, threads = _sampler_with_threads(peek=Mock(side_effect=KeyError))
     while not details.looks.is_peek:
         details.looks.note_look(details.looks.due_ns, seconds(0.0029))
     before_ns = details.looks.due_ns
@@ -619,5 +641,5 @@ def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> N
     assert details.looks.due_ns > before_ns
     assert "error in the profiler (KeyError)" in details.time.defect_warnings[0]
     sampler.look_if_due(seconds(100), [])
-    assert details.threads.peek.call_count == 1
-    details.threads.look.assert_not_called()
+    assert threads.peek.call_count == 1
+    threads.look.assert_not_called()
