@@ -34,7 +34,6 @@ from tests.programs.phases import (
 )
 
 _TASKS = 4
-_PROCESSES = 8
 _WORK_SECONDS = 0.05
 _LITTLE_WORK_SECONDS = 0.002
 _TIMEOUT_SECONDS = 30
@@ -166,16 +165,6 @@ def processes_as_they_complete(seconds: float, port: str) -> None:
                 tasks = [pool.submit(ask_in_a_process, port, 0.5 + 0.2 * n) for n in range(3)]
             for _ in _each(as_completed(tasks, timeout=_TIMEOUT_SECONDS)):
                 pass
-
-
-def pool_map(seconds: float, port: str) -> None:
-    """Twice as many tasks as processes, whose last ones leave more and more of these idle."""
-    times = [0.3 + 0.05 * number for number in range(2 * _PROCESSES)]
-    with multiprocessing.Pool(_PROCESSES) as pool:
-        for _ in rounds(seconds):
-            with phase("others"):
-                pool.map(functools.partial(ask_in_a_process, port), times)
-            _work(_WORK_SECONDS)
 
 
 def _work_in_a_process(seconds: float) -> None:
@@ -342,7 +331,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
         asked_again_and_again,
         *(processes_as_they_complete, managers_queue, unix_server, tcp_server, udp_server),
         *(polling_server, loop_server),
-        *(pool_map, slow_generator),
+        slow_generator,
     )
 }
 

@@ -423,11 +423,11 @@ class ThreadReader:
 
     def peek(self) -> None:
         """Note for the next look whether a thread that works can run, if that says something: not
-        if one has ended, after which another may have begun.
+        if one has ended, after which another may have begun. What it costs is limited by its
+        caller, and puts no look off.
         """
         if not self.can_peek:
             return
-        began_ns = self._own_cpu_ns()
         is_able = has_one_ended = False
         for thread in reversed(self._workers):
             letter = thread.read_state().letter
@@ -439,7 +439,6 @@ class ThreadReader:
             self._peeks.able.append(is_able)
         else:
             self._peeks.is_steady = False
-        self._budget_ns -= self._own_cpu_ns() - began_ns
 
     def _take_last_look_time(self, now_ns: int) -> ReadingNumberAndTime:
         """The last look, and how many readings were before this one."""

@@ -1621,6 +1621,19 @@ def test_states_say_nothing_once_one_that_works_has_ended(
     assert (look.peeks, look.able_peeks) == (peeks, peeks)
 
 
+def test_no_look_is_left_out_for_the_states_between_looks(machine: FakeMachine) -> None:
+    """These have the share that :class:`LookTimes` gives to them."""
+    machine.thread(7, run=1)
+    machine.read(process())
+    machine.thread(7, run=1.5)
+    machine.read(process(cpu=2), at=2)
+    machine.cost_ns = seconds(0.001)
+    for _ in range(100):
+        machine.reader.peek()
+    machine.cost_ns = 0
+    assert machine.look(2.5).look.peeks == 100
+
+
 def test_states_say_nothing_where_processes_begin_or_many_threads_work_little(
     machine: FakeMachine,
 ) -> None:
