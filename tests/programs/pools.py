@@ -180,7 +180,7 @@ def _slow_rows(seconds: float) -> Iterator[float]:
         yield _WORK_SECONDS
 
 
-def slow_generator(seconds: float, _: str) -> None:
+def slow_generator(seconds: float, _port: str) -> None:
     """A thread of the pool's takes what it hands on from a generator, which sleeps."""
     with multiprocessing.Pool(2) as pool:
         for _ in _each(pool.imap(_work_in_a_process, _slow_rows(seconds))):
