@@ -5,7 +5,7 @@ from profiler.monitor.prometheus.snapshot import Snapshot, SnapshotBuilder
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import InstanceReading
+from profiler.readers.linux.instance import InstanceReading
 from tests.fakes import START_NS, sample, seconds
 from tests.monitor_world import MIB, OWN, PlayedMonitor
 

@@ -31,7 +31,8 @@ from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading, decoded_sample_of
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
-from profiler.readers.linux.host import Host, SwapCounters
+from profiler.readers.linux.host import Host
+from profiler.readers.linux.instance import SwapCounters
 from profiler.record.record_model import Record
 from profiler.record.units import MIB, format_count
 

@@ -25,7 +25,8 @@ from profiler.readers.ecs.task_metadata import (
     TaskMetadata,
     select_batch,
 )
-from profiler.readers.linux.host import Host, KernelView
+from profiler.readers.linux.host import Host
+from profiler.readers.linux.kernel_view import KernelView
 from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
 from profiler.record.units import MIB, format_count, format_memory, format_period
 from profiler.settings import MonitorSettings, StacksMode

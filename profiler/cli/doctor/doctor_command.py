@@ -41,7 +41,8 @@ from profiler.core.errors import UsageError
 from profiler.core.optional_math import known, known_values
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
-from profiler.readers.linux.host import read_host, read_kernel_view
+from profiler.readers.linux.host import read_host
+from profiler.readers.linux.kernel_view import read_kernel_view
 from profiler.record.batch_job import is_job_id
 from profiler.search_setup.template_install import prefixed_name, setup_files
 from profiler.settings import endpoint_address, read_settings

@@ -12,7 +12,7 @@ from profiler.monitor.loop import monitor_task
 from profiler.monitor.shared_parts import LiveMetrics, SharedParts
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.endpoint_client import check_endpoint_address
-from profiler.readers.linux.host import read_instance
+from profiler.readers.linux.instance import read_instance
 from profiler.settings import MonitorSettings, read_settings
 
 

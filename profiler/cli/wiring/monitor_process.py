@@ -24,12 +24,8 @@ from profiler.monitor.task_sampler import (
 )
 from profiler.monitor.upload_or_print import ReportDelivery
 from profiler.readers.cgroup.hierarchy import machine_oom_kills
-from profiler.readers.linux.host import (
-    read_host,
-    read_own_usage,
-    read_swap_counters,
-    with_processor,
-)
+from profiler.readers.linux.host import read_host, read_own_usage, with_processor
+from profiler.readers.linux.instance import read_swap_counters
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect_logs_client
 

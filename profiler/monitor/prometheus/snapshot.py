@@ -16,7 +16,8 @@ from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
-from profiler.readers.linux.host import NO_INSTANCE, InstanceReading, OwnUsage
+from profiler.readers.linux.host import OwnUsage
+from profiler.readers.linux.instance import NO_INSTANCE, InstanceReading
 from profiler.record.batch_job import NO_JOB, BatchJob
 
 if TYPE_CHECKING:

@@ -1,40 +1,31 @@
-"""The machine: processors, memory, swap and disks; what this process itself uses, and what the
-kernel lets it read.
-"""
+"""The machine: its processors and its memory; what this process itself uses."""
 
 import os
 import re
 import time
 from collections.abc import Callable
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import (
-    all_known,
     difference,
     excess,
-    first_known,
-    known_values,
     quotient,
     rounded,
     sum_of_both,
 )
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers import Unavailable
 from profiler.readers.linux import proc
 
-ROOT = "/"
-MAX_DISKS = 16
+MEMINFO = "/proc/meminfo"
+MEMORY_TOTAL = b"MemTotal:"  # a line there
 _FIRMWARE = "/sys/devices/virtual/dmi/id"
 _INSTANCE_TYPE = r"[a-z][a-z0-9-]{0,20}\.[a-z0-9-]{1,20}"
-_MEMINFO = "/proc/meminfo"
 _STAT = "/proc/stat"
 _BUSY_COLUMNS = (1, 2, 3, 6, 7)  # user, nice, system, irq and softirq
 _STATM_RESIDENT = 1
 _STATM_SHARED = 2
-_MEMORY_TOTAL = b"MemTotal:"
 # ARM machines have no model's name, but the numbers of the implementer and the part.
 _ARM_MODELS = {
     ("0x41", "0xd08"): "Cortex-A72",  # Graviton
@@ -44,9 +35,6 @@ _ARM_MODELS = {
     ("0x41", "0xd4f"): "Neoverse-V2",  # Graviton4
 }
 _ARCHITECTURES = {"x86_64": "X86_64", "aarch64": "ARM64"}  # ECS's names for those of uname
-# Folders of the instance's disk that are not volumes: ECS Exec's folders, and the agent's container
-# metadata file.
-_ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -67,42 +55,13 @@ class OwnUsage(Struct, frozen=True, kw_only=True):
     max_rss_mb: float | None = None
 
 
-class SwapCounters(Struct, frozen=True, kw_only=True):
-    """The amounts that the instance has moved to and from swap since it booted."""
-
-    out_bytes: int
-    in_bytes: int
-
-
-class Disk(Struct, frozen=True, kw_only=True):
-    """A mounted file system. ``available_bytes`` is what users other than root can still write."""
-
-    mount_point: str
-    size_bytes: int
-    available_bytes: int
-
-
-class InstanceReading(Struct, frozen=True, kw_only=True):
-    """Memory, swap and disks of the instance now; None for what the kernel does not report."""
-
-    memory_size_bytes: int | None = None
-    memory_available_bytes: int | None = None
-    swap_size_bytes: int | None = None
-    swap_free_bytes: int | None = None
-    swap_counters: SwapCounters | None = None
-    disks: tuple[Disk, ...] = ()
-
-
-NO_INSTANCE: Final = InstanceReading()
-
-
 def read_host() -> Host:
     """The facts of the machine that are visible to this process."""
     cpus = os.cpu_count()
     machine = os.uname().machine
     return Host(
         vcpu=float(cpus) if cpus else None,
-        memory_bytes=proc.bytes_after(proc.read_or_none(_MEMINFO) or b"", _MEMORY_TOTAL),
+        memory_bytes=proc.bytes_after(proc.read_or_none(MEMINFO) or b"", MEMORY_TOTAL),
         cpu_architecture=_ARCHITECTURES.get(machine, machine),
     )
 
@@ -191,7 +150,7 @@ def memory_of_others() -> int | None:
 
     Each page counts once.
     """
-    memory = proc.read_or_none(_MEMINFO) or b""
+    memory = proc.read_or_none(MEMINFO) or b""
     own = (proc.read_or_none("/proc/self/statm") or b"").split()
     held_bytes = sum_of_both(
         proc.bytes_after(memory, b"AnonPages:"), proc.bytes_after(memory, b"Shmem:")
@@ -202,105 +161,8 @@ def memory_of_others() -> int | None:
     return difference(held_bytes, own_pages * os.sysconf("SC_PAGE_SIZE"))
 
 
-def read_instance() -> InstanceReading | Unavailable:
-    """The facts of the instance that are visible in this container."""
-    memory = proc.read_or_none(_MEMINFO)
-    if memory is None:
-        return Unavailable("/proc/meminfo cannot be read")
-    points = disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir)
-    disks = map(_read_disk, points)
-    return InstanceReading(
-        memory_size_bytes=proc.bytes_after(memory, _MEMORY_TOTAL),
-        memory_available_bytes=proc.bytes_after(memory, b"MemAvailable:"),
-        swap_size_bytes=proc.bytes_after(memory, b"SwapTotal:"),
-        swap_free_bytes=proc.bytes_after(memory, b"SwapFree:"),
-        swap_counters=read_swap_counters(),
-        disks=known_values(disks),
-    )
-
-
-def read_swap_counters() -> SwapCounters | None:
-    """The swap counters alone, which count pages; None if the kernel has none."""
-    vmstat = proc.read_or_none("/proc/vmstat") or b""
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    pages = all_known(proc.number_after(vmstat, b"pswpout "), proc.number_after(vmstat, b"pswpin "))
-    if pages is None:
-        return None
-    out_pages, in_pages = pages
-    return SwapCounters(out_bytes=out_pages * page_bytes, in_bytes=in_pages * page_bytes)
-
-
 def lazily_freed_pages() -> int | None:
     """How many pages all programs have freed lazily (MADV_FREE) since the machine booted; None if
     the kernel does not count them.
     """
     return proc.number_after(proc.read_or_none("/proc/vmstat") or b"", b"pglazyfree ")
-
-
-def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
-    """The 16 shortest mount points that are folders of disks.
-
-    ``is_folder`` is called for no others: some hang.
-    """
-    # If several mounts are on the same folder, the last one is visible.
-    mounts = {mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}
-    volumes = []
-    for point in sorted(mounts, key=lambda point: (len(point), point)):
-        is_hidden = point == ROOT or point.startswith(_ECS_AGENT_FOLDERS)
-        if not is_hidden and _is_disk(mounts[point]) and is_folder(point):
-            volumes.append(point)
-    return (ROOT, *sorted(volumes[: MAX_DISKS - 1]))
-
-
-def _is_disk(mount: proc.MountEntry) -> bool:
-    """Whether the size of the file system is a disk's; the kernel gives some on disks an
-    anonymous device number.
-    """
-    return not mount.device.startswith("0:") or mount.filesystem_type in (
-        "btrfs",
-        "bcachefs",
-        "zfs",
-    )
-
-
-def _read_disk(mount_point: str) -> Disk | None:
-    try:
-        status = os.statvfs(mount_point)
-    except OSError:
-        return None
-    if status.f_blocks == 0:
-        return None
-    return Disk(
-        mount_point=mount_point,
-        size_bytes=status.f_blocks * status.f_frsize,
-        available_bytes=status.f_bavail * status.f_frsize,
-    )
-
-
-class KernelView(Struct, frozen=True, kw_only=True):
-    """What is readable of a process and the kernel: levels 1 and 2 of the time breakdown, PSI,
-    Yama's setting.
-    """
-
-    schedstat: bool
-    system_calls: bool
-    pressure: bool
-    ptrace_scope: int | None
-    cgroup_version: int | None
-
-
-def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> KernelView:
-    """Find out what is readable of a process; None: of this process."""
-    process = f"{proc_folder}/{first_known(pid, 'self')}"
-    scope = proc.read_text(f"{proc_folder}/sys/kernel/yama/ptrace_scope").strip()
-    groups = proc.read_text(f"{process}/cgroup").splitlines()
-    # The version whose hierarchies have the controllers: with both versions mounted, version 1.
-    version = 2 if all(group.startswith("0::") for group in groups) else 1
-    counters = (proc.read_or_none(f"{process}/schedstat") or b"").split()
-    return KernelView(
-        schedstat=bool(set(counters) - {b"0"}),
-        system_calls=bool(proc.read_or_none(f"{process}/syscall")),
-        pressure=bool(proc.read_or_none(f"{proc_folder}/pressure/cpu")),
-        ptrace_scope=int(scope) if scope.isdecimal() else None,
-        cgroup_version=version if groups else None,
-    )

@@ -22,7 +22,8 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.readers.linux.host import Host, SwapCounters
+from profiler.readers.linux.host import Host
+from profiler.readers.linux.instance import SwapCounters
 from profiler.record.record_model import Container, Monitor, Record
 from tests.cases import each_case
 from tests.fakes import START_NS, FakeClock, FakeLog, seconds

@@ -14,7 +14,8 @@ from profiler.core.text import install_hint
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Host, KernelView
+from profiler.readers.linux.host import Host
+from profiler.readers.linux.kernel_view import KernelView
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from tests.cases import each_case

@@ -23,7 +23,8 @@ from profiler.monitor.prometheus.prometheus_metrics import (
 from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
+from profiler.readers.linux.host import OwnUsage
+from profiler.readers.linux.instance import Disk, InstanceReading, SwapCounters
 from profiler.record.batch_job import BatchJob
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.units import MIB

@@ -16,7 +16,7 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import TaskMetadata
-from profiler.readers.linux.host import NO_INSTANCE, InstanceReading
+from profiler.readers.linux.instance import NO_INSTANCE, InstanceReading
 from tests.fakes import FakeClock, seconds
 from tests.monitor_world import MIB, OWN
 from tests.prometheus_world import BATCH, TASK, ScrapedTask

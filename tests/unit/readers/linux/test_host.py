@@ -10,20 +10,21 @@ import pytest
 
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import (
-    MAX_DISKS,
-    KernelView,
-    SwapCounters,
-    disk_mounts,
     memory_of_others,
     others_vcpu_used,
     parse_busy_ns,
     parse_instance_type,
     parse_processor_model,
     read_host,
+)
+from profiler.readers.linux.instance import (
+    MAX_DISKS,
+    SwapCounters,
+    disk_mounts,
     read_instance,
-    read_kernel_view,
     read_swap_counters,
 )
+from profiler.readers.linux.kernel_view import KernelView, read_kernel_view
 from tests.cases import each_case
 from tests.cgroup_files import write_files
 from tests.values import present

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.readers.cgroup import hierarchy
-from profiler.readers.linux import host, proc, waited_target
+from profiler.readers.linux import host, instance, proc, waited_target
 from profiler.readers.linux.interpreters import INTERPRETERS, JAVA, is_interpreter
 from profiler.readers.linux.script_names import name_of_code, name_with_script
 from tests.cases import each_case
@@ -130,7 +130,7 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     for parse in (hierarchy.parse_membership, hierarchy.parse_cpu_max, hierarchy.parse_limit_bytes):
         parse(words)
     hierarchy.ProcessCgroups("/", {}, words)
-    assert host.disk_mounts(words, bool)[0] == "/"
+    assert instance.disk_mounts(words, bool)[0] == "/"
     host.parse_processor_model(words)
     host.parse_processor_model(f"model name: {words}")
 
