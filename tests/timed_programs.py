@@ -214,7 +214,13 @@ _LONG_PROGRAMS = {
             f"{{python}} -m tests.programs.told {name} 15 {{port}}", points=IN_TURNS_POINTS
         )
         for name in (
-            *("event", "signal_of_child", "handler_of_signal", "handler_that_wakes_two"),
+            *(
+                "event",
+                "answer_by_event",
+                "signal_of_child",
+                "handler_of_signal",
+                "handler_that_wakes_two",
+            ),
             *("files", "message_queue", "message", "semaphore"),
             *("queue_for_a_time", "pool_for_each_round"),
         )

@@ -45,7 +45,8 @@ class _FollowedThread(Struct, eq=False):
     followed it; how many of its waits for something else than threads are over, and how many of
     these with waits of threads of its process that work; whether it was seen to work since its last
     wait; how often it was seen to sleep since it waited for something else but threads, and the
-    most of these sleeps before.
+    most of these sleeps before; ``asks_in_vain``: timeouts have ended waits for
+    the same; ``idle_since``: the look at which its last work was over.
     """
 
     process: int
@@ -60,6 +61,14 @@ class _FollowedThread(Struct, eq=False):
     has_worked: bool = False
     sleeps: int = 0
     most_sleeps: int = 0
+    asks_in_vain: bool = False
+    idle_since: int | None = None
+
+    def note_work_until(self, before: ThreadWait, wait: ThreadWait) -> None:
+        """Note whether the thread has worked between two waits."""
+        if wait.run_ns - before.run_ns >= MIN_WORK_NS:
+            self.idle_since = wait.begun
+        wait.idle_since = self.idle_since
 
     def note_whether_asleep(self, wait: ThreadWait) -> None:
         """Note whether the thread sleeps, or waits for something else but threads."""
@@ -246,6 +255,7 @@ class ThreadWaits:
             ended_with=thread.ended_with,
             is_first=is_first or (thread.last is None and present is None),
             is_plain=_is_plain(seen.blocked),
+            asked_in_vain=thread.asks_in_vain,
         )
         thread.present = wait
         change.begun.append(wait)
@@ -261,6 +271,7 @@ class ThreadWaits:
         thread.note_whether_asleep(wait)
         thread.last = wait
         if before is not None:
+            thread.note_work_until(before, wait)
             _note_woken_before(before, wait)
             _add_work_between_waits(before, wait, thread, change)
             self._note_asking(before, wait)
@@ -449,6 +460,7 @@ def _add_work_between_waits(
     has_come = not before.came or any(came is not False for came in before.came)
     if _is_asked_again(before, wait):
         before.repeat_without_work(wait)
+        wait.asked_in_vain = thread.asks_in_vain = True
     elif _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
         if has_come:
             before.repeat_after_work(wait)
@@ -462,15 +474,19 @@ def _add_work_between_waits(
 
 def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
     """Whether a timeout ended the wait of a thread that works for other threads of its process, and
-    it only asked again, as who enters a monitor of Java does until it is free.
+    it only asked again, as who enters a monitor of Java does until it is free; or that of one which
+    waits for its own wake-up, as a client of gRPC.
     """
     blocked = before.blocked
     if blocked is None or blocked.until_ns is None or before.was_woken:
         return False
-    if blocked.wait.kind != "sleep" or not blocked.waits_for_any_thread:
+    if wait.run_ns - before.run_ns >= _MAX_ASKING_AGAIN_NS:
         return False
-    if before.before_ns < MIN_WORK_NS or wait.run_ns - before.run_ns >= _MAX_ASKING_AGAIN_NS:
-        return False
+    if not blocked.is_timeout_of_own_wake_up:
+        if blocked.wait.kind != "sleep" or not blocked.waits_for_any_thread:
+            return False
+        if before.before_ns < MIN_WORK_NS:
+            return False
     return _shows_same_wait(blocked, wait.blocked)
 
 

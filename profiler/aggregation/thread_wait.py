@@ -60,7 +60,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``:
     the last such waits of its process before were for a timer. ``is_asking``: it is one of many
     sleeps one after the other, with hardly any work in between, of a process that has children.
-    ``is_of_worker``: its thread waits for something else now and then.
+    ``is_of_worker``: its thread waits for something else now and then. ``asked_in_vain``:
+    timeouts have ended waits of its thread before, and it waited for the same again.
+    ``idle_since``: the look at which the last work of its thread was over, None if it has not
+    worked.
     """
 
     thread: int
@@ -100,6 +103,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     polled_since: int | None = None
     is_asking: bool = False
     is_of_worker: bool = False
+    asked_in_vain: bool = False
+    idle_since: int | None = None
 
     def repeat_without_work(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, as nothing came."""
@@ -266,7 +271,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
             return deciding.held_back_work_ns
         after_ns = self.after_ns
         if after_ns is None:
-            return 1 + self.before_ns
+            # Who asks in vain has hardly worked since it asked before.
+            return 1 if self.is_of_loop and self.timeouts else 1 + self.before_ns
         if self.is_asking:
             return 1 + min(self.before_ns, after_ns)
         if after_ns >= self.before_ns or (not self.is_woken and self.is_of_loop):

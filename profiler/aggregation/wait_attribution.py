@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 
@@ -197,17 +198,18 @@ class LookDivision:
                 self._firm[wait] = _UNCLEAR
                 return
             self._woken[wait] = _UNCLEAR  # unless those at the other ends say more
-        is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.is_woken)
+        is_woken = wait.is_woken or self._was_told_of_answer(wait, blocked)
+        is_firm = not (blocked.may_be_idle or blocked.is_stopped or is_woken)
         if is_firm and blocked.helpers == "nobody":
             self._firm[wait] = _with_busy_peer(blocked, wait)
         else:
-            self._add_wait(wait, blocked)
+            self._add_wait(wait, blocked, is_woken=is_woken)
 
-    def _add_wait(self, wait: ThreadWait, blocked: BlockedThread) -> None:
+    def _add_wait(self, wait: ThreadWait, blocked: BlockedThread, *, is_woken: bool) -> None:
         if blocked.otherwise is not None and _waits_for_clients(blocked, wait):
             self._serving[wait] = blocked.wait
             blocked = blocked.otherwise
-        elif wait.is_woken:
+        elif is_woken:
             blocked = _without_timeout_of_woken(blocked)
         if blocked.is_stopped:
             self._stopped[wait] = blocked.wait
@@ -220,6 +222,25 @@ class LookDivision:
             self._handing[wait] = blocked
         else:
             self._firm[wait] = _with_busy_peer(blocked, wait)
+
+    def _was_told_of_answer(self, wait: ThreadWait, blocked: BlockedThread) -> bool:
+        """Whether a wait for the thread's own wake-up, for which it asks again and again, was over
+        as something came on a connection of another thread, which has not run since the last work
+        of this one, or since it asks: nobody saw the end of its last poll.
+        """
+        last = wait.last_repeated_wait
+        end = last.over
+        if end is None or not (blocked.is_timeout_of_own_wake_up and last.asked_in_vain):
+            return False
+        since = first_known(last.idle_since, first_known(last.polled_since, last.begun))
+        return any(
+            other.process == wait.process
+            and other.thread != wait.thread
+            and other.has_come
+            and other.end in (end, end - 1)
+            and first_known(other.polled_since, other.begun) <= since
+            for other in self._waits
+        )
 
     def _answers_by_timer(self, wait: ThreadWait) -> bool:
         """Whether the timer of a loop ended as the wait of a client of the run for its answer did,

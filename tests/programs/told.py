@@ -89,6 +89,36 @@ def event(seconds: float, port: str) -> None:
         thread.join()
 
 
+def answer_by_event(seconds: float, port: str) -> None:
+    """The main thread asks for its wake-up five times a second; another one receives the answers,
+    as in a client of gRPC.
+    """
+    connection = socket.create_connection(("127.0.0.1", int(port)))
+    received, poll = os.eventfd(0), select.poll()
+    poll.register(received, select.POLLIN)
+
+    def receive() -> None:
+        time_all()
+        answer = _ROW
+        while answer:
+            with phase("network"):
+                answer = connection.recv(1)
+            os.eventfd_write(received, 1)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    for _ in rounds(seconds):
+        with phase("others"):
+            connection.sendall(f"{_WAIT_SECONDS}\n".encode())
+            while not poll.poll(200):
+                pass
+            os.eventfd_read(received)
+        _work(_WORK_SECONDS)
+    connection.shutdown(socket.SHUT_RDWR)
+    with phase("others"):
+        thread.join()
+
+
 def signal_of_child(seconds: float, port: str) -> None:
     """A supervisor polls a signalfd until its child, which asks a server, has ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -273,7 +303,7 @@ def pool_for_each_round(seconds: float, port: str) -> None:
 PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
-        *(event, signal_of_child, handler_of_signal, handler_that_wakes_two),
+        *(event, answer_by_event, signal_of_child, handler_of_signal, handler_that_wakes_two),
         *(files, message_queue, message, semaphore),
         *(queue_for_a_time, pool_for_each_round),
     )

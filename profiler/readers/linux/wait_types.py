@@ -117,6 +117,11 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
         return self.has_timeout and self.wait.kind == "sleep"
 
     @property
+    def is_timeout_of_own_wake_up(self) -> bool:
+        """Whether it is that, and nothing but the loop's own threads may wake it before."""
+        return self.is_timeout_of_event_loop and self.helpers == "nobody" and not self.connections
+
+    @property
     def may_ask_for_children(self) -> bool:
         """Whether the thread may sleep until it asks again whether a child has ended."""
         return self.wait.kind == "sleep" and self.helpers == "nobody"

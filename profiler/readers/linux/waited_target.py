@@ -355,7 +355,7 @@ class WaitResolver:
                     blocked = replace(blocked, may_be_idle=False)
             case "poll" | "select" | "epoll":
                 blocked = self._wait_in_poll(pid, name, call, now_ns)
-                if blocked is _TIMED_WAKE_UP or blocked.may_go_on:
+                if blocked.is_timeout_of_own_wake_up or blocked.may_go_on:
                     blocked = self._with_poll_timeout(pid, name, call, blocked, since_ns)
         return blocked
 

@@ -41,6 +41,7 @@ from tests.values import present
 HIDDEN = BlockedThread(wait=wait_attribution.HIDDEN, is_hidden=True)
 SIGNAL = BlockedThread(wait=Wait("other"), helpers="children")
 TIMED = replace(LISTENS, has_timeout=True)
+OWN_WAKE_UP = BlockedThread(wait=Wait("sleep"), has_timeout=True, until_ns=seconds(1))
 
 
 def asks(*pids: int) -> BlockedThread:
@@ -304,6 +305,45 @@ class TestHandingOn:
         waiting = wait(LOCK, 100, over=5)
         found = shares(waiting, wait(NETWORK, 1, over=5), wait(SLEEP, 1, over=9))
         assert found["network"] > 98
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({}, "network"),
+            ({"idle_since": None, "polled_since": 1}, "network"),
+            ({"asked_in_vain": False}, "sleep"),
+            ({"over": 9}, "sleep"),
+            ({"idle_since": 0}, "sleep"),  # the other one has run since, and did not wake it
+        ],
+    )
+    def test_who_asks_again_and_again_for_its_own_wake_up_was_told_of_what_came(
+        self, changes: dict[str, Any], expected: str
+    ) -> None:
+        """A client of gRPC: another one of its threads receives."""
+        known: dict[str, Any] = {"over": 5, "idle_since": 1, "asked_in_vain": True, **changes}
+        asks = wait(OWN_WAKE_UP, 100, begun=3, **known)
+        receives = wait(IDLE, 0.1, thread=2, over=5, came=(True,))
+        found = shares(asks, receives)
+        assert max(found, key=lambda kind: found[kind]) == expected
+        nothing_came = wait(IDLE, 0.1, thread=2, over=5, came=(False,))
+        assert shares(asks, nothing_came) == {"sleep": 100.0}
+
+    def test_who_asks_in_vain_waits_for_the_end_of_its_last_poll(self) -> None:
+        run = LookedRun()
+        run.look(Did(1, OWN_WAKE_UP, run=0.1), Did(2, IDLE, run=0.001))
+        for _ in range(4):
+            run.look(Did(1, OWN_WAKE_UP, run=0.00005))
+        run.look(Did(1, SLEEP, run=0.1), Did(2, IDLE, run=0.001, came=(True,)))
+        run.look(Did(1, SLEEP, run=0.1))
+        assert run.parts["network"] > 60, run.parts
+
+    def test_a_loop_that_does_nothing_again_and_again_weighs_nothing(self) -> None:
+        """Also if it has worked before."""
+        run = LookedRun()
+        run.look(Did(1, OWN_WAKE_UP, run=0.5), Did(2, NETWORK, run=0.01))
+        for _ in range(20):
+            run.look(Did(1, OWN_WAKE_UP, run=0.00005), Did(2, NETWORK, run=0.01))
+        assert run.parts["network"] > 90, run.parts
 
     @pytest.mark.parametrize(
         ("over", "expected"), [(5, "sleep"), (9, "network")], ids=["ended", "goes on"]
