@@ -464,8 +464,8 @@ def _job_message(notice: JobNotice) -> SlackMessage:
         text,
         context_block(names_in_a_row(named)),
         section_block([sentence]),
-        buttons_block(links_of_job(job)),
         _commands_block(steps_after_job(notice)),
+        buttons_block(links_of_job(job)),
     )
 
 
