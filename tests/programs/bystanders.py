@@ -265,8 +265,15 @@ def _poll_for_answer(seconds: float) -> None:
         connection.recv(1)
 
 
+def _wait_for_limited_time(seconds: float) -> None:
+    """Nobody ends it before."""
+    with phase("sleep"):
+        threading.Event().wait(seconds)
+
+
 WORK: dict[str, Callable[[float], None]] = {
     "sleep": sleep,
+    "limited_time": _wait_for_limited_time,
     "child": _run_child,
     "lock": _wait_for_lock,
     "file_lock": _wait_for_file_lock,

@@ -997,10 +997,10 @@ class ThreadReader:
         else:
             pid = process.reading.pid
             is_stopped = blocked is not None and blocked.is_stopped  # a signal ended the wait
-            begin = thread.work_begin_bounds(now_ns, is_able=blocked is None)
-            was_woken = not is_stopped and before is not None and _was_woken(before, begin.last_ns)
+            was_woken = not is_stopped and before is not None and self._was_woken(before)
             timed_out: bool | None = False
             if before is not None and before.may_go_on and not is_stopped:
+                begin = thread.work_begin_bounds(now_ns, is_able=blocked is None)
                 timed_out = did_timeout_end_poll(before, arrivals, begin, now_ns)
             # What comes until the thread runs may come on any connection that it watched.
             adds = is_same_wait and before is not None and bool(before.connections)
@@ -1160,7 +1160,13 @@ class ThreadReader:
             begin = WorkBeginBounds(self._last.at_ns, self._at_ns, is_known=False, worked_ns=0)
             timed_out = did_timeout_end_poll(before, arrivals, begin, self._at_ns)
         came = what_came(arrivals, timed_out=timed_out)
-        return ThreadSeen(thread_id, pid, None, came, _was_woken(before, self._at_ns), timed_out)
+        return ThreadSeen(thread_id, pid, None, came, self._was_woken(before), timed_out)
+
+    def _was_woken(self, before: BlockedThread) -> bool:
+        """Whether a wait that is over was so before its timeout."""
+        if before.until_ns is None or before.connections:
+            return False
+        return self._at_ns < before.until_ns
 
     def _note_state(self, process: ProcessThreads, now_ns: int) -> bool:
         """Note what the only thread waits for, by the state that was read with the process; returns
@@ -1175,11 +1181,6 @@ class ThreadReader:
 def _lives(process: ProcessThreads) -> bool:
     """Whether a thread of the process was seen that has not ended."""
     return any(thread.blocked is not ENDED for thread in process.threads.values())
-
-
-def _was_woken(before: BlockedThread, at_ns: int) -> bool:
-    """Whether a wait that was over at this moment was so before its timeout."""
-    return before.until_ns is not None and not before.connections and at_ns < before.until_ns
 
 
 def _busy_share(grown: ThreadTimeGrowth) -> float:
