@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -165,7 +166,7 @@ def combined_evidence(seen: Sequence[RunEvidence]) -> RunEvidence:
         series=first_of(evidence.series for evidence in seen),
         cpu=choose_cpu_evidence(known_values(evidence.cpu for evidence in seen)),
         demand=first_of(evidence.demand for evidence in seen),
-        memory=tuple(item for evidence in seen for item in evidence.memory),
+        memory=tuple(chain.from_iterable(evidence.memory for evidence in seen)),
         usage_peak_mb=max_known(*(evidence.usage_peak_mb for evidence in seen)),
         memory_marked_mb=max_known(*(evidence.memory_marked_mb for evidence in seen)),
         memory_bound_mb=max_known(*(evidence.memory_bound_mb for evidence in seen)),
