@@ -13,6 +13,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import Report
 from tests import shown_runs
 from tests.browser.conftest import LOOKS, MISSED, OVERFLOW, Opener, page_of, ready, violations
+from tools.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 LONG = "nightly-export-of-orders-and-invoices-to-the-warehouse-of-eu"
@@ -160,7 +161,7 @@ def test_no_night_shows_a_part_of_its_numbers(opened: Opener, nights: Path) -> N
     for width in (361, 372, 383, 412):
         tab.set_viewport_size({"width": width, "height": 900})
         tab.evaluate(f"{box}.scrollLeft = {box}.scrollWidth")
-        tab.wait_for_function(f"({covered})() === 0")
+        wait_until(lambda: tab.evaluate(covered) == 0, f"whole nights at {width} pixels")
 
 
 def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path: Path) -> None:
