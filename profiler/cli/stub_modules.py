@@ -18,8 +18,8 @@ dates, which the history does not use, and takes a third of its import.
 
 ``re`` and ``enum`` are imported by typing and msgspec, which only keep three of their names, and a
 run whose command has no secret looks for no pattern: a fifteenth of its CPU time. ``warnings`` is
-imported by typing, too, and nothing warns. A script that
-pip made before version 25.2 has imported both.
+imported by typing, too, and nothing warns. A script that pip made before version 25.2 has imported
+``re`` and ``enum``.
 
 msgspec makes a forward reference to see whether it may. Before Python 3.14 that compiles a text,
 for which Python creates the 119 classes of syntax trees: a twenty-fifth of the instructions. It is
