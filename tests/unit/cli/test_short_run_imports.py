@@ -36,6 +36,8 @@ _NOT_FOR_A_RECORD = {
 def _loaded(modules: str) -> set[str]:
     code = f"import sys; sys.path[:] = {sys.path!r}; import {modules}; print(*sys.modules)"
     words = (sys.executable, "-I", "-S", "-c", code)
+    # Python imports a module to compile a source that names a character: the first process does.
+    subprocess.run(words, check=True, capture_output=True)
     return set(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())
 
 
