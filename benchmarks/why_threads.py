@@ -213,7 +213,7 @@ def make_collector(docker_id: str, clock: Clock, *, reads_threads: bool) -> Proc
         own_cpu_ns=time.thread_time_ns,
         exit_waiter=ProcessExitWaiter(),
         open_threads=(
-            lambda: ThreadReader(
+            lambda _: ThreadReader(
                 time.thread_time_ns,
                 sockets=KernelSockets(),
                 open_pressure=open_group_pressure,

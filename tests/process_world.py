@@ -99,7 +99,7 @@ class CollectedBatch:
             oom_kills=lambda: self.host_kills(self.at),
             own_cpu_ns=self._own_cpu_ns,
             exit_waiter=self.exit_waiter,
-            open_threads=None if threads is None else lambda: threads,
+            open_threads=None if threads is None else lambda _: threads,
             machine_memory=self._machine_bytes,
         )
         self.collector = ProcessCollector(

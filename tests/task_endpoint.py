@@ -8,12 +8,14 @@ kB per container, cgroup v1). The stats are new with each request, or every PERI
 Fargate).
 """
 
+import contextlib
 import json
 import secrets
 import sys
 import time
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from tests.http_server import FakeHttpServer
@@ -57,6 +59,9 @@ class Task:
         self.has_batch_begun = True
         self.ended: float | None = None
         self.stats_reads = 0
+        # Has the batch's CPU time, which otherwise grows evenly.
+        self.cpu_file: Path | None = None
+        self._cpu_ns = 0
         self._max_usage_bytes: dict[str, int] = {}
 
     def container(self, name: str) -> dict[str, object]:
@@ -122,12 +127,19 @@ class Task:
             for name in self.names
         }
 
+    def _cpu_ns_of(self, name: str, now: float) -> int:
+        if name != "batch" or self.cpu_file is None:
+            return int((now - self.started) * 4e8)
+        with contextlib.suppress(OSError):  # its group has been removed
+            self._cpu_ns = int(self.cpu_file.read_text())
+        return self._cpu_ns
+
     def _sample(self, name: str) -> dict[str, object]:
         now = time.time()
         if self.stats_period_seconds:
             now -= (now - self.started) % self.stats_period_seconds
         cpu = {
-            "total_usage": int((now - self.started) * 4e8),
+            "total_usage": self._cpu_ns_of(name, now),
             "percpu_usage": [1, 2],
             "usage_in_kernelmode": 3,
         }

@@ -264,7 +264,7 @@ _LONG_PROGRAMS = {
             f"{{python}} -m tests.programs.tools {name} 6 {{folder}}",
             points=IN_TURNS_POINTS,
         )
-        for name in ("gzip", "captured", "xargs", "pool")
+        for name in ("gzip", "captured", "xargs", "pool", "double_fork")
     },
     "make -j2": _long("{python} -m tests.programs.tools make 6 {folder}", points=IN_TURNS_POINTS),
 }

@@ -15,7 +15,13 @@ from typing import Literal
 
 from profiler.record.record_model import Record, decode
 from tests.integration.sidecar import NO_AWS
-from tests.simulation.known_runs import WITHOUT_CAPABILITIES, Limits, control_group, last_report
+from tests.simulation.known_runs import (
+    WITHOUT_CAPABILITIES,
+    Limits,
+    control_group,
+    cpu_file,
+    last_report,
+)
 from tests.task_endpoint import Task, TaskEndpoint
 from tests.timed_programs import Program
 from tests.timed_runs import Observation, environment, folders, prepared, truth_of
@@ -49,6 +55,7 @@ def watch(program: Program) -> dict[Watcher, Observation]:
         task.has_batch_begun = False
         limits = Limits(has_slow_disk="{slow_disk}" in program.command)
         groups = stack.enter_context(control_group(limits, task.docker_id("batch"), folder))
+        task.cpu_file = cpu_file(groups)
         join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
         started = folder / "started"
         enter = f'{join} echo $$ > {started}; exec "$@"'

@@ -432,6 +432,16 @@ class TimeAccount:
             self._early_ns = self._spread_and_return_rest_ns(unread_ns, read_ns)
         self._total_ns = read_ns
 
+    def add_unread(self, cpu_ns: int, since_ns: int) -> None:
+        """Add CPU time of processes that nobody read, and that no total has: it ran since then."""
+        self._pause = None
+        self._waiting.append(partial(self._add_unread, cpu_ns, since_ns))
+
+    def _add_unread(self, cpu_ns: int, since_ns: int) -> None:
+        stretches = [look.stretch for look in self._open if look.stretch.end_ns > since_ns]
+        until_ns = first_known(self._until_ns, since_ns)
+        spread_unread(stretches, Stretch(until_ns, until_ns), cpu_ns)
+
     # What is asked
 
     @property

@@ -172,6 +172,7 @@ class RunSampler:
         self.plan = plan
         self._interval_ns = round(plan.interval_seconds * NS_PER_SECOND)
         self.command = CommandReader(prepared, started, unrelated_children)
+        self._unrelated_children = unrelated_children
         points = max(plan.series_points, plan.max_history_steps // 2)
         self.samples = SampleBuffer(self._interval_ns, started.started_wall_ns, vcpu_size, points)
         self.pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
@@ -386,6 +387,7 @@ class RunSampler:
                 sockets=KernelSockets(),
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
+                is_of_batch=lambda pid: pid not in self._unrelated_children,
             ),
             time=TimeAccount(
                 started_ns, interval_ns, plan.collectors.idle_gpus(COMMAND, offset_ns)

@@ -4,6 +4,7 @@ python -m tests.programs.tools NAME SECONDS FOLDER_OR_ADDRESS
 """
 
 import multiprocessing
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from tests.programs.phases import (
     compute,
     forget,
+    fork_child,
     phase,
     rounds,
     run_child,
@@ -90,6 +92,24 @@ def _task(_: int) -> None:
     write_down()
 
 
+def double_fork(seconds: float, _folder: str) -> None:
+    """The child leaves the work to its own, which somebody outside of the batch reaps, and whose
+    end the parent sees by a pipe.
+    """
+    for _ in rounds(seconds):
+        reading, writing = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            os.close(reading)
+            fork_child(lambda: compute(_SHORT_SECONDS))
+            os._exit(0)
+        os.close(writing)
+        os.waitpid(middle, 0)
+        with phase("pipe"):
+            os.read(reading, 1)
+        os.close(reading)
+
+
 def psql(seconds: float, address: str) -> None:
     """A query that takes its time in the server, which is no process of this run."""
     host, _, port = address.rpartition(":")
@@ -101,7 +121,8 @@ def psql(seconds: float, address: str) -> None:
 
 
 NAMES: dict[str, Callable[[float, str], None]] = {
-    function.__name__: function for function in (sort, make, gzip, captured, xargs, pool, job, psql)
+    function.__name__: function
+    for function in (sort, make, gzip, captured, xargs, pool, double_fork, job, psql)
 }
 
 

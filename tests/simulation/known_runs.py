@@ -39,7 +39,7 @@ _MAX_CPU_SHARES = 262144
 # first sample.
 _FIRST_PHASE = "pause:6"
 _CGROUPS = Path("/sys/fs/cgroup")
-_CONTROLLERS = ("cpu", "memory", "blkio", "pids")
+_CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
 # As root, runs a command that can make no control group: they are read-only, as in most containers.
 WITHOUT_GROUPS = (
     *("unshare", "--mount", "sh", "-ec"),
@@ -138,6 +138,11 @@ def control_group(limits: Limits, name: str, disk_file: Path) -> Iterator[tuple[
                 folder.rmdir()
 
 
+def cpu_file(folders: Sequence[Path]) -> Path:
+    """The file with the CPU time of a group, in nanoseconds."""
+    return next(folder / "cpuacct.usage" for folder in folders if folder.parent.name == "cpuacct")
+
+
 def can_limit() -> bool:
     """Whether this machine has the control groups that the scenarios with limits use (version 1,
     root).
@@ -205,6 +210,7 @@ class Execution(Struct, frozen=True, kw_only=True):
             aws.create_log_stream(GROUP, STREAM)
             address = stack.enter_context(TaskEndpoint(task)).address
             folders = self.folders or stack.enter_context(task_group)
+            task.cpu_file = cpu_file(folders)
             task.started = time.time()
             batch = subprocess.Popen(_inside(folders, self.program))
             monitor = subprocess.Popen(

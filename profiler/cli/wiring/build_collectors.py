@@ -54,7 +54,7 @@ def process_discovery(
     ``is_alone``: nothing but them and this process uses the machine.
     """
     # `run` has its own collector.
-    from profiler.collectors.processes.discovery import ProcessDiscovery, pids_of
+    from profiler.collectors.processes.discovery import ProcessDiscovery, is_in_container, pids_of
 
     def make_collector() -> "ProcessCollector":
         # See the module's docstring.
@@ -80,11 +80,12 @@ def process_discovery(
             oom_kills=MachineOomKills().count,
             own_cpu_ns=time.thread_time_ns,
             exit_waiter=ProcessExitWaiter(),
-            open_threads=lambda: ThreadReader(
+            open_threads=lambda docker_id: ThreadReader(
                 time.thread_time_ns,
                 sockets=KernelSockets(),
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
+                is_of_batch=lambda pid: is_in_container(f"/proc/{pid}", docker_id),
             ),
             machine_memory=lambda: memory_of_others() if is_alone() else None,
         )

@@ -158,6 +158,18 @@ class BatchProcesses:
             return
         ended_ns = self.cpu_ns - sum([process.own_cpu_ns for process in processes])
         self.time.add_total(read_ns, ended_ns, threads.read_ended_ns)
+        self._add_unread_cpu()
+
+    def add_stats(self, sample: ContainerSample) -> None:
+        """Compare the statistics of the container with the readings of its processes."""
+        self.comparison.on_sample(sample)
+        self.counts_huge_pages = self.counts_huge_pages or sample.has_huge_pages
+        self._add_unread_cpu()
+
+    def _add_unread_cpu(self) -> None:
+        unread_ns, since_ns = self.comparison.take_unread_cpu()
+        if unread_ns:
+            self.time.add_unread(unread_ns, since_ns)
 
     def add_group(self, group: GroupReading, read_ns: int | None = None) -> None:
         """Add a reading of the control group alone; without a time it adds no sample."""
@@ -171,6 +183,11 @@ class BatchProcesses:
         once.
         """
         return max(self._group_cpu.total or 0, self._tree_cpu.total_ns)
+
+    @property
+    def known_cpu_ns(self) -> int:
+        """The same, with what of it only the task stats know."""
+        return max(self.cpu_ns, self._tree_cpu.total_ns + self.comparison.unread_cpu_ns)
 
     @property
     def huge_pages(self) -> AverageAndMaximum:

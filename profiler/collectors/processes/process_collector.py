@@ -111,7 +111,7 @@ def _run_evidence(
             may_have_missed=batch.kills.host_kills.total() > 0,
         ),
         processes=readings if is_current else None,
-        activity=batch.time.activity_so_far(record.metrics.duration_ms, batch.cpu_ns),
+        activity=batch.time.activity_so_far(record.metrics.duration_ms, batch.known_cpu_ns),
         rows=rows,
         warnings=(
             *batch.comparison.warnings(),
@@ -181,7 +181,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
     oom_kills: Callable[[], int | None]
     own_cpu_ns: Callable[[], int]
     exit_waiter: ProcessExitWaiter
-    open_threads: Callable[[], ThreadReader] | None = None
+    open_threads: Callable[[str], ThreadReader] | None = None
     machine_memory: Callable[[], int | None] = lambda: None
 
 
@@ -212,7 +212,7 @@ class _TrackedContainer(Struct):
         self.close()
         self.docker_id = docker_id
         self.source = machine.open_processes(docker_id)
-        self.threads = None if machine.open_threads is None else machine.open_threads()
+        self.threads = None if machine.open_threads is None else machine.open_threads(docker_id)
         self._begin_incarnation()
 
     def _begin_incarnation(self) -> None:
@@ -332,9 +332,7 @@ class ProcessCollector:
         with self._lock:
             tracked = self._tracked.get(batch)
             if tracked is not None:
-                tracked.batch.comparison.on_sample(sample)
-                if sample.has_huge_pages:
-                    tracked.batch.counts_huge_pages = True
+                tracked.batch.add_stats(sample)
 
     def forget(self, batch: str) -> None:
         """Read the batch no longer; the thread, which may be reading it, closes its files."""

@@ -25,6 +25,10 @@ class SourceComparison:
     memory at a reading is that of the processes, plus what they lacked at the next stats, as far as
     the sum is within these stats. On a machine of its own, the batch's memory changes by as much as
     the machine's, which counts all but the kernel's at each reading.
+
+    ``unread_cpu_ns`` is the least that the task stats have of CPU time beside the processes: those
+    whose parent had ended have handed it over to a process outside, and those whose parent ignores
+    its children's ends to nobody.
     """
 
     def __init__(self) -> None:
@@ -33,15 +37,25 @@ class SourceComparison:
         self._outside_bytes: int | None = None  # what is not the batch's
         self._ended_ns = 0
         self._pending: deque[ContainerSample] = deque(maxlen=MAX_PENDING)
+        self._pending_cpu: deque[ContainerSample] = deque(maxlen=MAX_PENDING)
         self._last_cpu_ns: tuple[int, int] | None = None
+        self._first_cpu_ns = (0, 0)  # of the stats, and of the processes at the reading before
+        self._unread_before_ns = 0  # that restart of the container
+        self.unread_cpu_ns = 0
+        self._taken_cpu_ns = 0
+        self._unread_since_ns = self._unread_until_ns = 0
         self._stats_cpu_ns = 0
         self._processes_cpu_ns = 0
         self._stats_bytes = 0
         self.lacking_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
-        """Note task stats, which are compared when the processes were read after them."""
+        """Note task stats, which are compared when the processes were read after them; their memory
+        at the next reading.
+        """
         self._pending.append(sample)
+        self._pending_cpu.append(sample)
+        self._compare_cpu()
 
     def on_reading(
         self, reading: ContainerSample, machine_bytes: int | None = None
@@ -50,13 +64,14 @@ class SourceComparison:
         final memory.
         """
         self._readings.append(reading)
+        self._compare_cpu()
         if machine_bytes is not None:
             self._machine_bytes[reading.read_ns] = machine_bytes
             outside_bytes = machine_bytes - (reading.memory_used_bytes or 0)
             self._outside_bytes = first_known(self._outside_bytes, outside_bytes)
         while self._pending and self._pending[0].read_ns <= reading.read_ns:
             sample = self._pending.popleft()
-            self._compare(sample)
+            self._compare_memory(sample)
             yield from self.readings_until(sample.read_ns)
             while len(self._readings) > 1 and self._readings[1].read_ns <= sample.read_ns:
                 self._machine_bytes.pop(self._readings.popleft().read_ns, None)
@@ -72,6 +87,15 @@ class SourceComparison:
             if reading.read_ns > self._ended_ns:
                 self._ended_ns = reading.read_ns
                 yield self._with_missing_memory(reading)
+
+    def take_unread_cpu(self) -> tuple[int, int]:
+        """What ``unread_cpu_ns`` has grown by since the last call, and since when that ran."""
+        grown_ns = self.unread_cpu_ns - self._taken_cpu_ns
+        since_ns = self._unread_since_ns
+        if grown_ns:
+            self._taken_cpu_ns = self.unread_cpu_ns
+            self._unread_since_ns = self._unread_until_ns
+        return grown_ns, since_ns
 
     @property
     def cpu_agrees(self) -> bool:
@@ -111,9 +135,11 @@ class SourceComparison:
             return replace(reading, memory_used_bytes=own_bytes)
         return replace(reading, memory_used_bytes=max(total_bytes, 0))
 
-    def _compare(self, sample: ContainerSample) -> None:
-        """Compare the stats with the readings before and after them; the latter is the newest
-        reading at most.
+    def _readings_around(
+        self, sample: ContainerSample
+    ) -> tuple[ContainerSample, ContainerSample] | None:
+        """The readings before and after these stats, the latter is the newest one at most; None if
+        there is none before.
         """
         earlier = None
         later = self._readings[-1]
@@ -123,20 +149,46 @@ class SourceComparison:
             if reading.read_ns >= sample.read_ns:
                 later = reading
                 break
-        if earlier is None:
+        return None if earlier is None else (earlier, later)
+
+    def _compare_cpu(self) -> None:
+        """Compare the CPU time of the stats after which the processes were read."""
+        while (
+            self._pending_cpu
+            and self._readings
+            and self._pending_cpu[0].read_ns <= self._readings[-1].read_ns
+        ):
+            sample = self._pending_cpu.popleft()
+            around = self._readings_around(sample)
+            if around is not None and sample.cpu_ns is not None:
+                self._compare_cpu_time(sample.read_ns, sample.cpu_ns, *around)
+
+    def _compare_cpu_time(
+        self, read_ns: int, cpu_ns: int, earlier: ContainerSample, later: ContainerSample
+    ) -> None:
+        step_ns = max(later.read_ns - earlier.read_ns, 1)
+        before_ns, after_ns = earlier.cpu_ns or 0, later.cpu_ns or 0
+        processes_ns = before_ns + (after_ns - before_ns) * (read_ns - earlier.read_ns) // step_ns
+        last = self._last_cpu_ns
+        self._last_cpu_ns = cpu_ns, processes_ns
+        if last is None or cpu_ns < last[0]:  # the container was restarted
+            self._first_cpu_ns = cpu_ns, before_ns
+            self._unread_before_ns = self.unread_cpu_ns
+            self._unread_since_ns = read_ns
             return
-        if sample.cpu_ns is not None:
-            step_ns = max(later.read_ns - earlier.read_ns, 1)
-            before_ns = earlier.cpu_ns or 0
-            grown_ns = (
-                ((later.cpu_ns or 0) - before_ns) * (sample.read_ns - earlier.read_ns) // step_ns
-            )
-            processes_ns = before_ns + grown_ns
-            last = self._last_cpu_ns
-            if last is not None and sample.cpu_ns >= last[0]:  # else the container was restarted
-                self._stats_cpu_ns += sample.cpu_ns - last[0]
-                self._processes_cpu_ns += processes_ns - last[1]
-            self._last_cpu_ns = sample.cpu_ns, processes_ns
+        self._stats_cpu_ns += cpu_ns - last[0]
+        self._processes_cpu_ns += processes_ns - last[1]
+        stats_ns, own_ns = cpu_ns - self._first_cpu_ns[0], after_ns - self._first_cpu_ns[1]
+        unread_ns = self._unread_before_ns + stats_ns - own_ns
+        if unread_ns > self.unread_cpu_ns:
+            self.unread_cpu_ns = unread_ns
+            self._unread_until_ns = read_ns
+
+    def _compare_memory(self, sample: ContainerSample) -> None:
+        readings = self._readings_around(sample)
+        if readings is None:
+            return
+        earlier, later = readings
         sizes = all_known(
             sample.memory_used_bytes, earlier.memory_used_bytes, later.memory_used_bytes
         )

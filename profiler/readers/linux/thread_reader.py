@@ -78,6 +78,7 @@ _MIN_WORKERS = 2
 _MAX_CALM_LOOKS = 5
 # The children of each thread are listed if there are no more threads.
 _MAX_PARENTS = 8
+_FIRST_PID = 1
 # Without system calls, the counters of processes that run in every step and sleep at every reading
 # say the same if several steps are read as one: after a twentieth of all looks so far, and at least
 # every fourth time. In 50 processes a look costs a third of the reading of the processes.
@@ -127,7 +128,8 @@ class ThreadReader:
 
     ``own_cpu_ns`` is the calling thread's CPU time. ``sockets`` say where connections end and what
     came on them, and are closed with the reader. ``open_pressure`` opens the counters of a
-    process's control group. ``is_frozen``: whether this group is stopped. Not thread-safe.
+    process's control group. ``is_frozen``: whether this group is stopped. ``is_of_batch``: whether
+    a process is the batch's whose parent has ended. Not thread-safe.
     """
 
     def __init__(
@@ -139,10 +141,10 @@ class ThreadReader:
         sockets: UnknownSockets | None = None,
         open_pressure: Callable[[int], PressureFiles] | None = None,
         is_frozen: Callable[[int], bool] = lambda _: False,
+        is_of_batch: Callable[[int], bool] = lambda _: True,
         cpu_clock: CpuClock = process_cpu_ns,
     ) -> None:
-        self._own_cpu_ns = own_cpu_ns
-        self._folder = proc_folder
+        self._own_cpu_ns, self._folder = own_cpu_ns, proc_folder
         self._sockets = sockets = sockets or UnknownSockets()
         calls = waiting_calls_of_machine(os.uname().machine if machine is None else machine)
         self._streams = _AskedStreams(sockets.ask_stream_state)
@@ -172,7 +174,7 @@ class ThreadReader:
         self._stale: dict[int, ProcessThreads] = {}
         self._turns, self._asleep, self._files = ThreadTurns(), AsleepReadings(), ThreadFiles()
         self._last_pid = proc.LastPidFile(proc_folder)
-        self._cpu_clock = cpu_clock
+        self._cpu_clock, self._is_of_batch = cpu_clock, is_of_batch
         self._last: ReadingNumberAndTime | None = None
         # Of the present look.
         self._growth: list[ThreadTimeGrowth] = []
@@ -316,6 +318,7 @@ class ThreadReader:
         ``is_fresh``: :meth:`follow` has just had their readings.
         """
         last = self._take_last_look_time(now_ns)
+        self._has_newer = None
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
@@ -466,7 +469,6 @@ class ThreadReader:
         self._asleep.regulars = {}
         self._streams.begin_look()
         self._blocked.disk.begin_look(now_ns)
-        self._has_newer = None
         if not self._turns.are_left_out:
             self._peeks.begin_look()
         self._growth = []
@@ -489,7 +491,10 @@ class ThreadReader:
             self._stale[pid] = process
 
     def _note_processes_that_ran(self, last: ReadingNumberAndTime) -> None:
-        """Note the processes that have run since the last look, by their CPU clocks."""
+        """Note the processes that have run since the last look, by their CPU clocks, and new ones
+        without a parent.
+        """
+        self._follow_new_orphans(last)
         for pid, process in self._processes.items():
             clock_ns = self._cpu_clock(pid, None)
             if clock_ns == process.clock_ns and clock_ns is not None:
@@ -1034,12 +1039,67 @@ class ThreadReader:
         if blocked.may_wait_for_children:
             return True
         may_ask = blocked.may_ask_for_children and len(process.threads) <= _MAX_PARENTS
-        if not (may_ask or blocked.may_be_told_of_child):
-            return False
+        return (may_ask or blocked.may_be_told_of_child) and self._may_have_newer()
+
+    def _may_have_newer(self) -> bool:
+        """Whether an id was assigned since the processes were read; asked once in a look."""
         if self._has_newer is None:
             newest = self._last_pid.last_pid()
             self._has_newer = newest is None or newest != self._newest_pid
         return self._has_newer
+
+    def _follow_new_orphans(self, last: ReadingNumberAndTime) -> None:
+        """Follow the processes that began since the processes were read, and whose parents have
+        ended: a double fork leaves its work to one, for which others wait at a pipe or a socket.
+        The kernel gives it to the first process of a container, or to the one that started that,
+        at the latest to the first one of all.
+        """
+        if not (self.sees_calls and self._may_have_newer()):
+            return
+        for pid in self._new_children_of(self._adopters()):
+            if self._is_of_batch(pid) and (stat := self._read_living(pid)) is not None:
+                self._follow_new(pid, stat, last)
+
+    def _adopters(self) -> Collection[int]:
+        found: set[int] = set()
+        for pid, process in self._processes.items():
+            parent = process.reading.parent_pid
+            if parent not in self._processes:
+                found.update((pid, parent or _FIRST_PID))
+        return found
+
+    def _new_children_of(self, parents: Collection[int]) -> Collection[int]:
+        """The unknown ones of these processes' first threads, which adopt."""
+        pids: set[int] = set()
+        for parent in parents:
+            path = f"{self._folder}/{parent}/task/{parent}/children"
+            pids.update(proc.parse_child_pids(proc.read_or_none(path) or b""))
+        return sorted(pids.difference(self._processes))
+
+    def _read_living(self, pid: int) -> proc.ProcessStat | None:
+        """The state of a process; None if it has ended."""
+        stat = proc.parse_stat(proc.read_or_none(f"{self._folder}/{pid}/stat") or b"")
+        return None if stat is None or stat.state in ENDED_STATES else stat
+
+    def _follow_new(
+        self, pid: int, stat: proc.ProcessStat, last: ReadingNumberAndTime
+    ) -> ProcessThreads:
+        """Follow a process that began since the processes were read."""
+        reading = ProcessReading(
+            pid=pid,
+            started_ticks=stat.started_ticks,
+            own_cpu_ns=0,
+            children_cpu_ns=0,
+            threads=stat.threads,
+            state=stat.state,
+            parent_pid=stat.parent_pid,
+        )
+        process = ProcessThreads(reading, stat.started_ticks, last)
+        process.thread_count = stat.threads
+        process.state = stat.state
+        self._processes[pid] = self._changed[pid] = process
+        self._is_shown = False
+        return process
 
     def _look_at_children(
         self,
@@ -1056,25 +1116,12 @@ class ThreadReader:
         for pid in self._children_of_threads(process, parents):
             if pid in self._processes or asked >= most or not budget.allows_threads():
                 continue
-            stat = proc.parse_stat(proc.read_or_none(f"{self._folder}/{pid}/stat") or b"")
-            if stat is None or stat.state in ENDED_STATES:
+            stat = self._read_living(pid)
+            if stat is None:
                 continue
-            reading = ProcessReading(
-                pid=pid,
-                started_ticks=stat.started_ticks,
-                own_cpu_ns=0,
-                children_cpu_ns=0,
-                threads=stat.threads,
-                state=stat.state,
-                parent_pid=process.reading.pid,
-            )
             before = self._last or ReadingNumberAndTime(0, now.at_ns)
-            child = ProcessThreads(reading, stat.started_ticks, before)
+            child = self._follow_new(pid, stat, before)
             child.is_refused = process.is_refused
-            child.thread_count = stat.threads
-            child.state = stat.state
-            self._processes[pid] = self._changed[pid] = child
-            self._is_shown = False
             self._read_remaining_threads(child, budget, now, None)
             asked += 1 + self._ask_threads(child, most - asked, budget, now)
         return asked

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.collectors.processes.task_stats_comparison import SourceComparison
 from profiler.core.timestamps import NEVER_NS, format_ms
-from profiler.readers.container_sample import ContainerSample
+from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.reading_turns import SkippedReading
@@ -142,6 +142,33 @@ def test_the_sources_agree_on_the_cpu_time_within_a_tolerance(
     assert all(text in sentence for text, sentence in zip(said, comparison.warnings(), strict=True))
 
 
+@pytest.mark.parametrize(
+    ("processes_cpu", "stats_cpu", "unread"),
+    [
+        (0.5, 0.5, 0),
+        (0.5, 0.4, 0),
+        (0.0, 0.5, 25.0),
+        (0.2, 0.5, 14.8),  # 25 s, less what the processes may have used meanwhile
+    ],
+)
+def test_the_stats_know_cpu_time_that_no_process_has(
+    processes_cpu: float, stats_cpu: float, unread: float
+) -> None:
+    """A lower bound, by stats that come late; it never falls, also after a restart."""
+    comparison = SourceComparison()
+    found: list[float] = []
+    for second in range(71):
+        own = second % 61
+        at = START_NS + seconds(second)
+        list(comparison.on_reading(sample(at, own * processes_cpu, 0)))
+        if second % 10 == 5 and own:
+            late = sample(at - seconds(2.3), max(own - 2.3, 0) * stats_cpu, 0)
+            comparison.on_sample(late)
+        found.append(comparison.unread_cpu_ns / 1e9)
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(unread)
+
+
 class FakeThreads:
     """Threads that run for a quarter of the time, wait for a CPU for another, and then for a
     peer. One look stands for so many ``readings_per_look``.
@@ -257,6 +284,19 @@ def test_waits_of_processes_that_are_too_short_to_be_read_make_a_lower_bound() -
         .startswith("The time waiting for a CPU is a lower bound: threads ended")
     )
     assert not present(quarter(FakeThreads()).run(60).record().monitor).warnings
+
+
+def test_cpu_time_that_only_the_task_stats_have_is_on_a_cpu() -> None:
+    """As that of a double fork's child, which a process of another container reaps."""
+    fakes = quarter(FakeThreads())
+    for second in range(60):
+        fakes.run(second + 1)
+        stats = sample(START_NS + seconds(second + 0.5), 0.75 * (second + 0.5), MIB)
+        fakes.collector.on_sample("b", stats, ResourceLimits())
+    record = fakes.record()
+    assert 70 <= present(record.time_breakdown.on_cpu_percent) <= 75
+    assert 33 <= present(record.sampling.cpu_wait_covered_percent) <= 35
+    assert present(quarter(FakeThreads()).run(60).record().time_breakdown).on_cpu_percent == 25.0
 
 
 def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -76,6 +76,7 @@ class FakeMachine:
         self.waits_for_disks(1)
         self.cost_ns = 0
         self.clocks: dict[int, int] = {}
+        self.strangers: set[int] = set()
         self.asked: list[int] = []  # the connections
         self.while_asked: Callable[[], None] = lambda: None
         self.came_before: float = 0
@@ -86,6 +87,7 @@ class FakeMachine:
             machine,
             cpu_clock=lambda pid, _: self.clocks.get(pid),
             sockets=_PlayedSockets(self._ask),
+            is_of_batch=lambda pid: pid not in self.strangers,
         )
         self._cpu_ns = 0
         self._present: dict[int, BlockedThread | None] = {}
@@ -1074,6 +1076,43 @@ class TestLooksBetweenTheReadings:
             shown = running.look(1.2 + turn / 10)
             assert (12 in shown.look.processes) == (newest == 12)
 
+    @pytest.mark.parametrize(
+        ("adopter", "is_of_batch", "waits"),
+        [
+            # It adopts the orphan itself, the one that started it does so, or the very first one.
+            (7, True, {Wait("pipe"): 1, Wait("sleep"): 1, Wait("lock"): 1}),
+            (3, True, {Wait("pipe"): 1, Wait("sleep"): 1, Wait("lock"): 1}),
+            (1, True, {Wait("pipe"): 1, Wait("sleep"): 1, Wait("lock"): 1}),
+            (1, False, {Wait("pipe"): 1, Wait("lock"): 1}),
+        ],
+    )
+    def test_a_new_process_whose_parent_has_ended(
+        self, adopter: int, waits: Mapping[Wait, int], running: FakeMachine, *, is_of_batch: bool
+    ) -> None:
+        """A double fork leaves the work to it, for which its parent's parent waits at a pipe."""
+        if not is_of_batch:
+            running.strangers.add(12)
+        folder = running.folder
+        for descriptors in (folder / "7" / "fd", folder / "12" / "fd"):
+            descriptors.mkdir(parents=True, exist_ok=True)
+            (descriptors / "3").symlink_to("pipe:[44]")
+        parent = 3 if adopter == 3 else 0
+        job, child = (replace(process(pid), parent_pid=of) for pid, of in ((7, parent), (9, 7)))
+        running.read(job, child, at=1.2)
+        adopts = folder / str(adopter) / "task" / str(adopter)
+        adopts.mkdir(parents=True, exist_ok=True)
+        (adopts / "children").write_text("9 12 ")
+        running.thread(12, run=0.01)
+        (folder / "12" / "stat").write_text(f"12 (job) S {adopter} {'1 ' * 15}1 0 5 {'1 ' * 30}")
+        running.thread(7, run=1.02, call=READING)
+        running.clocks[7] = 2
+        shown = running.look(1.3)
+        assert shown.waits == waits
+        if is_of_batch:
+            assert shown.look.processes[12].parent == adopter
+            (waiting,) = [each for each in shown.blocked if each.wait.kind == "pipe"]
+            assert 12 in waiting.helper_pids
+
     def test_the_children_of_several_sleepers_are_listed_once(
         self, running: FakeMachine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -1086,7 +1125,8 @@ class TestLooksBetweenTheReadings:
         running.look(1.2)
         listed = [path for (path,), _ in read.call_args_list if path.endswith("/children")]
         folder = f"{running.folder}/7/task"
-        assert sorted(listed) == [f"{folder}/{number}/children" for number in (7, 71, 72)]
+        # The first thread adopts, too.
+        assert [listed.count(f"{folder}/{number}/children") for number in (7, 71, 72)] == [2, 1, 1]
 
     def test_a_child_that_ended_meanwhile_is_missed(self, running: FakeMachine) -> None:
         running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
