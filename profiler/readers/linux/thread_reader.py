@@ -1069,12 +1069,12 @@ class ThreadReader:
         return found
 
     def _new_children_of(self, parents: Collection[int]) -> Collection[int]:
-        """The unknown ones of these processes' first threads, which adopt."""
+        """The unknown ones of these processes' first threads, which adopt; of many, the last."""
         pids: set[int] = set()
         for parent in parents:
             path = f"{self._folder}/{parent}/task/{parent}/children"
             pids.update(proc.parse_child_pids(proc.read_or_none(path) or b""))
-        return sorted(pids.difference(self._processes))
+        return sorted(pids.difference(self._processes))[-_MAX_ASKED:]
 
     def _read_living(self, pid: int) -> proc.ProcessStat | None:
         """The state of a process; None if it has ended."""
