@@ -181,6 +181,7 @@ _LONG_PROGRAMS = {
         )
         for name in (
             *("managers_queue", "unix_server", "tcp_server", "udp_server", "polling_server"),
+            *("server_in_a_thread", "loop_that_asks_itself"),
         )
     },
     # Of the last wait, nobody sees how it ended.

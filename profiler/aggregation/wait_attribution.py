@@ -250,7 +250,8 @@ class LookDivision:
         if server is None or not server.helper_pids:
             return False
         return any(
-            client.process in server.helper_pids
+            client is not wait
+            and client.process in server.helper_pids
             and client.blocked is not None
             and client.blocked.wait.kind == "network"
             and wait.process in client.blocked.helper_pids

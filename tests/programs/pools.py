@@ -212,8 +212,7 @@ def managers_queue(seconds: float, _: str) -> None:
         producer.join()
 
 
-def _serve(listener: socket.socket, pause: Callable[[], None] = lambda: sleep(0.9)) -> None:
-    forget()
+def _answer(listener: socket.socket, pause: Callable[[], None] = lambda: sleep(0.9)) -> None:
     time_all()
     connection, _ = listener.accept()
     while True:
@@ -224,7 +223,20 @@ def _serve(listener: socket.socket, pause: Callable[[], None] = lambda: sleep(0.
         pause()
         _work(0.02)
         connection.sendall(question)
+
+
+def _serve(listener: socket.socket, pause: Callable[[], None] = lambda: sleep(0.9)) -> None:
+    forget()
+    _answer(listener, pause)
     write_down()
+
+
+def _ask(seconds: float, connection: socket.socket) -> None:
+    for _ in rounds(seconds):
+        _work(0.3)
+        with phase("others"):
+            connection.sendall(b"?")
+            connection.recv(1)
 
 
 def _ask_child(
@@ -235,11 +247,7 @@ def _ask_child(
     with socket.socket(listener.family) as connection:
         connection.connect(listener.getsockname())
         listener.close()
-        for _ in rounds(seconds):
-            _work(0.3)
-            with phase("others"):
-                connection.sendall(b"?")
-                connection.recv(1)
+        _ask(seconds, connection)
     server.join()
 
 
@@ -252,6 +260,37 @@ def unix_server(seconds: float, _: str) -> None:
 
 def tcp_server(seconds: float, _: str) -> None:
     _ask_child(seconds, socket.create_server(("127.0.0.1", 0)))
+
+
+def server_in_a_thread(seconds: float, _: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = threading.Thread(target=_answer, args=(listener,))
+    server.start()
+    with socket.create_connection(listener.getsockname()) as connection:
+        _ask(seconds, connection)
+    server.join()
+
+
+def loop_that_asks_itself(seconds: float, _: str) -> None:
+    """Client and server have one loop."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while question := await reader.read(1):
+            with phase("sleep"):
+                await asyncio.sleep(0.9)
+            writer.write(question)
+        writer.close()
+
+    async def ask_itself() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        for _ in rounds(seconds):
+            _work(0.3)
+            writer.write(b"?")
+            await reader.read(1)
+        writer.close()
+
+    asyncio.run(ask_itself())
 
 
 def _serve_datagrams(receiver: socket.socket) -> None:
@@ -330,7 +369,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
         *(as_they_complete, wait_for_all, in_order, imap_unordered, join_a_queue, to_threads),
         asked_again_and_again,
         *(processes_as_they_complete, managers_queue, unix_server, tcp_server, udp_server),
-        *(polling_server, loop_server),
+        *(polling_server, loop_server, server_in_a_thread, loop_that_asks_itself),
         slow_generator,
     )
 }

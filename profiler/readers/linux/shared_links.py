@@ -83,13 +83,16 @@ class SharedLinks:
 
     def other_holders_of(self, pid: int, links: Iterable[str], now_ns: int) -> frozenset[int]:
         """The other processes of the batch that have any of these; of too many, none is asked."""
+        return self.holders_of(links, now_ns) - {pid}
+
+    def holders_of(self, links: Iterable[str], now_ns: int) -> frozenset[int]:
+        """The processes of the batch that have any of these; of too many, none is asked."""
         pids: set[int] = set()
         batch = self._batch_pids()
         if len(batch) > _MAX_PROCESSES:
             return frozenset()
         for link in links:
             pids.update(self._find_holders(link, batch, now_ns))
-        pids.discard(pid)
         return frozenset(pids)
 
     def _find_holders(self, link: str, batch: Collection[int], now_ns: int) -> frozenset[int]:

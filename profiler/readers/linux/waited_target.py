@@ -607,7 +607,9 @@ class WaitResolver:
             )
         pids: frozenset[int] = frozenset()
         if len(connected) <= _MAX_CONNECTIONS:
-            pids = self._shared.other_holders_of(pid, self._links_of_ends(connected), now_ns)
+            holders = self._shared.holders_of(self._links_of_ends(connected), now_ns)
+            # A process that has both ends may have inherited one of them, and does not use it.
+            pids = (holders - {pid}) or holders
         return BlockedThread(
             wait=Wait("network", target if connected else None),
             helpers="pipe" if pids else "nobody",
@@ -625,6 +627,20 @@ class WaitResolver:
                 end_inode = self._ask_other_end_inode(inode, socket.stream)
             if end_inode is not None:
                 yield f"{_SOCKET}{end_inode}]"
+
+    def _without_connections_to_itself(
+        self, sockets: dict[int, Socket], links: Collection[str]
+    ) -> dict[int, Socket]:
+        """The watched sockets but those whose other end is watched by the same thread, as by the
+        loop of a client and its server: only the loop sends something there.
+        """
+        if not 1 < len(sockets) <= _MAX_CONNECTIONS:
+            return sockets
+        return {
+            inode: socket
+            for inode, socket in sockets.items()
+            if not any(end in links for end in self._links_of_ends({inode: socket}))
+        }
 
     def _ask_other_end_inode(self, inode: int, stream: bytes) -> int | None:
         """The inode of the other end of a TCP connection; None if it is on another machine or not
@@ -811,6 +827,7 @@ class WaitResolver:
                 pipes.append(f"{_SOCKET}{socket.pair_inode}]")
         if self.sockets.has_postponed:
             return BlockedThread(wait=Wait("network"))
+        others = self._without_connections_to_itself(others, inodes.values())
         pipes.extend(self._ends_of_terminals(pid, links, now_ns))
         watched = _wait_for_watched(links)
         if pipes:

@@ -437,7 +437,7 @@ def test_the_processes_of_the_batch_at_the_other_ends_of_unix_connections(
     blocked = process.blocked("recvmsg", 3, now=6)
     assert blocked.helper_pids == {8}
     process.opens(fd4="socket:[502]")  # as after a fork
-    assert process.blocked("recvmsg", 4, now=6).helper_pids == frozenset()
+    assert process.blocked("recvmsg", 4, now=6).helper_pids == {PID}
     assert not blocked.may_wait_for_children
 
 
@@ -565,6 +565,29 @@ def test_both_ends_of_a_socket_pair_in_one_process_are_its_own_wake_up(
     assert process.polls([3], 5) == Wait("sleep")
 
 
+def test_a_loop_that_watches_both_ends_of_a_connection_waits_for_itself(
+    process: FakeProcess,
+) -> None:
+    """A client and its server in one loop; if the server has another one, that answers."""
+    process.resolver = WaitResolver(
+        waiting_calls_of_machine("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        peer_inode={501: 601, 601: 501}.get,
+        batch_pids=lambda: (PID, 8),
+    )
+    process.table("unix", unix_line(501), unix_line(601, " /tmp/listener"))
+    process.opens(fd3="socket:[501]", fd4="socket:[601]")
+    assert process.polls([3, 4], 900) == Wait("sleep")
+    assert process.blocked_in_poll([3, 4], -1).helpers == "threads"
+    blocked = process.blocked_in_poll([3], 900)
+    assert (blocked.wait, blocked.helper_pids) == (Wait("network", "/tmp/listener"), {PID})
+    other = process.folder.parent / "8" / "fd"
+    other.mkdir(parents=True)
+    (other / "5").symlink_to("socket:[601]")
+    assert process.blocked("recvmsg", 3, now=6).helper_pids == {8}, "this process has inherited it"
+
+
 def test_neighbours_that_socketpair_did_not_make_are_no_own_wake_up(process: FakeProcess) -> None:
     """A server that accepts two clients one after the other, or connects to another one after it
     listens, has sockets with neighbouring inodes.
@@ -650,7 +673,7 @@ def test_the_kernel_knows_what_came_on_a_connection(
         )
         call = SystemCall(NUMBERS["recvfrom"], (own.fileno(), 0, 0, 0, 0, 0))
         blocked = resolver.resolve_wait(os.getpid(), call, 0, 0)
-        assert not blocked.helper_pids, "both ends are its own"
+        assert blocked.helper_pids == {os.getpid()}, "both ends are its own"
         connected = {0: Socket(stream=blocked.connections[0].stream)}
         (link,) = resolver._links_of_ends(connected)
         assert link == str(Path("/proc/self/fd", str(other.fileno())).readlink())
