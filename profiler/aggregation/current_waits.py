@@ -497,7 +497,7 @@ def _gives_up_answer(before: ThreadWait, wait: ThreadWait) -> bool:
     if before.blocked is None or wait.blocked is None or not before.blocked.awaits_answer:
         return False
     kept = {each.stream for each in wait.blocked.connections}
-    owed = [each for each in before.blocked.connections if each.owes or not each.received_bytes]
+    owed = [each for each in before.blocked.connections if each.awaits_answer]
     return not any(each.stream in kept for each in owed)
 
 

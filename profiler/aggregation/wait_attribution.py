@@ -464,6 +464,9 @@ class LookDivision:
         stopped = [end for end in reached if end in self._stopped]
         if stopped and self._has_only_this_end(stopped, wait, reached):
             return stopped
+        asking = [end for end in passed if self._asks_others(end)]
+        if asking:  # a proxy and its clients wait for each other, and the proxy for its server
+            return asking
         serving = self._serving.keys() & passed
         if serving and not any(self._waits_for_own_server(each) for each in passed):
             return serving
@@ -491,6 +494,10 @@ class LookDivision:
         if self._handing[wait].wait.kind in ("lock", "network"):
             return not any(end in self._firm for end in reached)
         return len(stopped) == len(reached)
+
+    def _asks_others(self, wait: ThreadWait) -> bool:
+        """Whether a thread waits for processes of the run, or for the answer of others."""
+        return wait in self._handing and self._handing[wait].awaits_answer_of_others
 
     def _waits_for_own_server(self, wait: ThreadWait) -> bool:
         """Whether a thread waits for the answer of a server of the run."""

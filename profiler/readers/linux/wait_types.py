@@ -23,6 +23,7 @@ class Connection(Struct, frozen=True, gc=False):
     ``owes``: the last that was sent is later than the last that came. ``inode`` and ``stream``: how
     to ask the kernel for it again, 0 if the kernel does not know it. ``received_segments`` and
     ``sent_segments``: in how many segments bytes came and were sent, None if unknown.
+    ``is_within``: a process of the batch is at its other end.
     """
 
     peer: str
@@ -32,6 +33,12 @@ class Connection(Struct, frozen=True, gc=False):
     stream: bytes = b""
     received_segments: int | None = None
     sent_segments: int | None = None
+    is_within: bool = False
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether it owes an answer, or a greeting."""
+        return self.owes or not self.received_bytes
 
 
 class BlockedThread(Struct, frozen=True, kw_only=True):
@@ -75,7 +82,12 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
     @property
     def awaits_answer(self) -> bool:
         """Whether a connection owes an answer, or a greeting."""
-        return any(each.owes or not each.received_bytes for each in self.connections)
+        return any(each.awaits_answer for each in self.connections)
+
+    @property
+    def awaits_answer_of_others(self) -> bool:
+        """Whether somebody who is not part of the batch owes an answer."""
+        return any(each.awaits_answer and not each.is_within for each in self.connections)
 
     @property
     def may_wait_for_children(self) -> bool:

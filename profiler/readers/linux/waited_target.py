@@ -586,7 +586,9 @@ class WaitResolver:
             (socket,) = connected.values()
             target = socket.peer or ""
         may_be_idle = len(connected) <= _MAX_CONNECTIONS and not self.sockets.has_postponed
+        asks_ends = len(connected) <= _MAX_CONNECTIONS
         connections: list[Connection] = []
+        pids: set[int] = set()
         for inode, socket in connected.items():
             state = None
             if may_be_idle and socket.stream:
@@ -594,6 +596,9 @@ class WaitResolver:
             may_be_idle = may_be_idle and state is not None
             if state is not None:
                 self._quiet_ns = min(state.came_before_ns, first_known(self._quiet_ns, now_ns))
+            ends = self._links_of_ends({inode: socket}) if asks_ends else ()
+            holders = self._shared.holders_of(ends, now_ns)
+            pids |= holders
             connections.append(
                 Connection(
                     socket.peer or "",
@@ -603,20 +608,18 @@ class WaitResolver:
                     stream=socket.stream,
                     received_segments=None if state is None else state.received_segments,
                     sent_segments=None if state is None else state.sent_segments,
+                    is_within=bool(holders),
                 )
             )
-        pids: frozenset[int] = frozenset()
-        if len(connected) <= _MAX_CONNECTIONS:
-            holders = self._shared.holders_of(self._links_of_ends(connected), now_ns)
-            # A process that has both ends may have inherited one of them, and does not use it.
-            pids = (holders - {pid}) or holders
+        # A process that has both ends may have inherited one of them, and does not use it.
+        pids = pids - {pid} or pids
         return BlockedThread(
             wait=Wait("network", target if connected else None),
             helpers="pipe" if pids else "nobody",
-            helper_pids=pids,
+            helper_pids=frozenset(pids),
             may_be_idle=may_be_idle and all(each.received_bytes for each in connections),
             has_timeout=has_timeout,
-            connections=tuple(connections) if len(connected) <= _MAX_CONNECTIONS else (),
+            connections=tuple(connections) if asks_ends else (),
         )
 
     def _links_of_ends(self, connected: Mapping[int, Socket]) -> Iterator[str]:
