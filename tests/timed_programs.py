@@ -211,6 +211,9 @@ _LONG_PROGRAMS = {
             *("broker", "unix_broker", "pipes", "terminal"),
         )
     },
+    "chain: proxy_for_others": _long(
+        "{python} -m tests.programs.chains proxy_for_others 12 {port}"
+    ),
     **{
         f"told by: {name}": _long(
             f"{{python}} -m tests.programs.told {name} 15 {{port}}", points=IN_TURNS_POINTS

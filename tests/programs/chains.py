@@ -1,6 +1,6 @@
 """A process that waits for a second one, which waits for a third one.
 
-python -m tests.programs.chains PROGRAM SECONDS
+python -m tests.programs.chains PROGRAM SECONDS [PORT]
 """
 
 import os
@@ -27,6 +27,7 @@ from tests.programs.phases import (
 _PAUSE_SECONDS = 0.9
 _WORK_SECONDS = 0.1
 _TIMER_SECONDS = 0.1
+_QUESTION = b"0.7\n"  # to a server that is not of the run
 
 
 def _receive(connection: socket.socket) -> bytes:
@@ -60,7 +61,7 @@ def _forward_by_select(listener: socket.socket, server: socket.socket) -> None:
         with phase("others"):
             ready, _, _ = select.select([listener, *ends], [], [], _TIMER_SECONDS)
         for end in ready:
-            said = end.recv(1)
+            said = end.recv(len(_QUESTION))
             if not said:
                 server.close()
                 return
@@ -241,7 +242,29 @@ def threads_of_proxy(seconds: float) -> None:
     _ask_through(seconds, forward, _listen_tcp)
 
 
+def proxy_for_others(seconds: float) -> None:
+    """A child asks through a proxy that watches all connections, and the server is not of the run."""
+    listener = _listen_tcp("middle")
+
+    def forward() -> None:
+        server = socket.create_connection(("127.0.0.1", int(sys.argv[3])))
+        _forward_by_select(listener, server)
+
+    def ask() -> None:
+        with socket.create_connection(listener.getsockname()) as connection:
+            for _ in rounds(seconds):
+                connection.sendall(_QUESTION)
+                with phase("network"):
+                    select.select([connection], [], [])
+                    connection.recv(1)
+                compute(_WORK_SECONDS)
+
+    pids = [fork_child(forward), fork_child(ask)]
+    _wait_for(pids[::-1])
+
+
 PROGRAMS: dict[str, Callable[[float], None]] = {
+    "proxy_for_others": proxy_for_others,
     "proxy": proxy,
     "proxy_by_select": proxy_by_select,
     "unix_proxy_by_select": unix_proxy_by_select,

@@ -292,6 +292,17 @@ class TestHandingOn:
     def test_threads_that_wait_for_each_other_are_a_cycle(self) -> None:
         assert shares(wait(LOCK, 5), wait(LOCK, 5)) == {"lock": 100.0}
 
+    @pytest.mark.parametrize(("is_within", "kind"), [(False, "network"), (True, "child")])
+    def test_a_proxy_waits_for_its_server_beside_the_client_that_waits_for_it(
+        self, *, is_within: bool, kind: str
+    ) -> None:
+        """Who waits for the client waits for the answer that is owed from outside of the run."""
+        owing = replace(CONNECTION, owes=True, is_within=is_within)
+        proxy = wait(replace(asks(2), connections=(owing,)), 1, process=3)
+        parent, client = wait(CHILD, 99), wait(asks(3), 1, process=2)
+        found = shares(parent, client, proxy, children={1: (2, 3)})
+        assert found[kind] > 95, found
+
     def test_to_those_that_did_not_run_meanwhile(self) -> None:
         waiting = wait(LOCK, 100, begun=1)
         ran = wait(NETWORK, 50, begun=5)
