@@ -39,7 +39,7 @@ def _waits_for_clients(blocked: BlockedThread, wait: ThreadWait) -> bool:
     if not blocked.may_be_idle:
         return False
     wait = wait.last_repeated_wait
-    if wait.came is not None and len(wait.came) == len(blocked.connections):
+    if wait.came is not None:
         # A client may ask again and again whether its answer has come.
         still_asks = blocked.has_timeout and blocked.awaits_answer
         return all(came is False for came in wait.came) and not still_asks
@@ -190,14 +190,15 @@ class LookDivision:
                     self._by_process.setdefault(wait.process, []).append(wait)
 
     def _add_uncertain(self, wait: ThreadWait, blocked: BlockedThread) -> None:
-        if blocked.may_go_on and (wait.was_ended_by_timer or self._answers_by_timer(wait)):
-            self._firm[wait] = _SLEEP
-            return
-        if blocked.may_go_on and wait.is_end_unclear:
-            if blocked.helpers == "nobody":
-                self._firm[wait] = _UNCLEAR
+        if blocked.may_go_on:
+            if wait.was_ended_by_timer or self._answers_by_timer(wait, blocked):
+                self._firm[wait] = _SLEEP
                 return
-            self._woken[wait] = _UNCLEAR  # unless those at the other ends say more
+            if wait.is_end_unclear:
+                if blocked.helpers == "nobody":
+                    self._firm[wait] = _UNCLEAR
+                    return
+                self._woken[wait] = _UNCLEAR  # unless those at the other ends say more
         is_woken = wait.is_woken or self._was_told_of_answer(wait, blocked)
         is_firm = not (blocked.may_be_idle or blocked.is_stopped or is_woken)
         if is_firm and blocked.helpers == "nobody":
@@ -235,20 +236,16 @@ class LookDivision:
         since = first_known(last.idle_since, first_known(last.polled_since, last.begun))
         return any(
             other.process == wait.process
-            and other.thread != wait.thread
             and other.has_come
             and other.end in (end, end - 1)
             and first_known(other.polled_since, other.begun) <= since
             for other in self._waits
         )
 
-    def _answers_by_timer(self, wait: ThreadWait) -> bool:
+    def _answers_by_timer(self, wait: ThreadWait, server: BlockedThread) -> bool:
         """Whether the timer of a loop ended as the wait of a client of the run for its answer did,
         however little work that was: a server which lets its clients wait.
         """
-        server = wait.blocked
-        if server is None or not server.helper_pids:
-            return False
         return any(
             client is not wait
             and client.process in server.helper_pids
@@ -423,8 +420,7 @@ class LookDivision:
         """
         reached, _ = self._reached_threads(wait, only_still=True)
         still = self._ends_of_known_kind(reached, wait)
-        is_open = wait.end is None or wait.was_cut
-        if still and (is_open or any(end.may_have_ended(wait) for end in still)):
+        if still and (wait.end is None or any(end.may_have_ended(wait) for end in still)):
             return still
         is_timed = self._handing[wait].wait.kind == "sleep"
         if is_timed and not wait.is_asked_in_vain:
@@ -542,7 +538,7 @@ class LookDivision:
             if handing is not None and handing.waits_for_any_thread:
                 first = asked.setdefault(wait.process, wait)
             helpers: Collection[ThreadWait] = ()  # after the first: no others of the process
-            if first is wait or (only_still and not wait.did_not_run_in(first)):
+            if first is wait:
                 helpers = self._waits_of_helpers(
                     wait, handing or (wait.blocked if is_idle else None)
                 )

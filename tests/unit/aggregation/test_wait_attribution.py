@@ -16,7 +16,14 @@ from profiler.aggregation.wait_attribution import LookDivision, same_certain_wai
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
-from profiler.readers.linux.wait_types import STOPPED, TRACED, BlockedThread, Connection, Wait
+from profiler.readers.linux.wait_types import (
+    MEMORY,
+    STOPPED,
+    TRACED,
+    BlockedThread,
+    Connection,
+    Wait,
+)
 from tests.cases import each_case
 from tests.fakes import seconds
 from tests.looked_run import (
@@ -242,6 +249,10 @@ class TestHandingOn:
         assert shares(serves, free) == {"network": 100.0}
         works = wait(LOCK, 50, run_ns=50 * NS_PER_MS)
         assert shares(serves, *helpers, works) == {"lock": 100.0}
+        collects = wait(LOCK, 20, run_ns=20 * NS_PER_MS)
+        assert shares(serves, *helpers, collects) == {"network": 100.0}
+        held = replace(FILE_LOCK, helpers="pipe", helper_pids=frozenset((1,)))
+        assert shares(serves, wait(held, 1, process=2)) == {"lock": 100.0}
 
     def test_who_has_only_started_a_server_to_which_nobody_comes(self) -> None:
         """As the main thread of tokio, whose other threads serve."""
@@ -255,6 +266,12 @@ class TestHandingOn:
         serves = wait(LISTENS, 0.1, run_ns=50 * NS_PER_MS)
         scheduler = wait(TIMED_FUTEX, 0.1, run_ns=2 * NS_PER_MS)
         assert shares(serves, scheduler) == {"sleep": 100.0}
+
+    def test_what_a_thread_holds_back_is_not_less_than_its_own_work(self) -> None:
+        """Though it hands all of that on, and others hand less on to it."""
+        timed = wait(TIMED_FUTEX, 50, over=7, thread=2)
+        waits = (wait(LOCK, 10, over=7, thread=1), timed, wait(NETWORK, 1, thread=3))
+        assert LookDivision(waits, {}).held_back_ns()[2] == 50 * NS_PER_MS + 1
 
     def test_who_waits_for_the_end_of_one_thread_waits_for_no_other(self) -> None:
         join = replace(LOCK, helper_thread=11)
@@ -312,6 +329,37 @@ class TestHandingOn:
         assert found["sleep"] == pytest.approx(100 * 101 / 151, abs=0.2)
         assert shares(waiting, ran) == {"network": 100.0}  # all ran
 
+    def test_to_one_that_did_not_run_and_may_have_ended_it_before_those_that_ran(self) -> None:
+        waiting = wait(LOCK, 100, over=7)
+        still, ran = wait(NETWORK, 1, over=7), wait(DISK, 1, begun=3, over=7)
+        assert shares(waiting, still, ran)["network"] > 95
+
+    def test_a_pipe_of_which_no_other_end_is_known_is_a_childs(self) -> None:
+        """It has begun just now."""
+        waits = (wait(pipe_to(), 50), wait(SLEEP, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"sleep": 100.0}
+
+    def test_who_waits_for_a_child_waits_for_its_lock_and_not_for_who_may_come_to_it(self) -> None:
+        held = replace(FILE_LOCK, helpers="pipe", helper_pids=frozenset((9,)))
+        waits = (wait(CHILD, 50), wait(held, 1, process=2))
+        assert shares(*waits, children={1: [2]}) == {"lock": 100.0}
+        assert shares(*waits, wait(LISTENS, 1, process=2), children={1: [2]}) == {"lock": 100.0}
+
+    def test_a_wait_for_memory_is_known(self) -> None:
+        memory = wait(MEMORY, 1, process=2)
+        assert shares(wait(CHILD, 50), memory, children={1: [2]}) == {"memory": 100.0}
+
+    def test_who_waits_for_a_broker_to_which_nobody_comes_waits_for_no_child(self) -> None:
+        """Though a client of the broker waits for a signal."""
+        broker = replace(IDLE, helpers="pipe", helper_pids=frozenset((3,)))
+        idle = wait(broker, 1, process=2, came=(False,))
+        waits = (wait(CHILD, 50), idle, wait(SIGNAL, 1, process=3))
+        assert shares(*waits, children={1: [2]}) == {"network": 50.0, "other": 50.0}
+
+    def test_who_asked_in_vain_sleeps_if_nobody_can_have_ended_its_wait(self) -> None:
+        timed = wait(TIMED_FUTEX, 100, over=7, timeouts=1, after_ns=2 * NS_PER_MS)
+        assert shares(timed, wait(NETWORK, 1, begun=3, over=9))["sleep"] > 95
+
     def test_to_those_of_them_that_ran_before_it_was_over(self) -> None:
         waiting = wait(LOCK, 100, over=5)
         found = shares(waiting, wait(NETWORK, 1, over=5), wait(SLEEP, 1, over=9))
@@ -322,6 +370,9 @@ class TestHandingOn:
         [
             ({}, "network"),
             ({"idle_since": None, "polled_since": 1}, "network"),
+            ({"idle_since": None, "polled_since": 0}, "sleep"),
+            ({"over": 6}, "network"),  # it waited for a CPU
+            ({"blocked": SLEEP}, "sleep"),
             ({"asked_in_vain": False}, "sleep"),
             ({"over": 9}, "sleep"),
             ({"idle_since": 0}, "sleep"),  # the other one has run since, and did not wake it
@@ -332,8 +383,11 @@ class TestHandingOn:
     ) -> None:
         """A client of gRPC: another one of its threads receives."""
         known: dict[str, Any] = {"over": 5, "idle_since": 1, "asked_in_vain": True, **changes}
-        asks = wait(OWN_WAKE_UP, 100, begun=3, **known)
+        asks = wait(known.pop("blocked", OWN_WAKE_UP), 100, begun=3, **known)
         receives = wait(IDLE, 0.1, thread=2, over=5, came=(True,))
+        found = shares(asks, receives)
+        assert max(found, key=lambda kind: found[kind]) == expected
+        receives = wait(IDLE, 0.1, thread=2, over=5, came=(True,), begun=4, polled_since=1)
         found = shares(asks, receives)
         assert max(found, key=lambda kind: found[kind]) == expected
         nothing_came = wait(IDLE, 0.1, thread=2, over=5, came=(False,))
@@ -357,17 +411,26 @@ class TestHandingOn:
         assert run.parts["network"] > 90, run.parts
 
     @pytest.mark.parametrize(
-        ("over", "expected"), [(5, "sleep"), (9, "network")], ids=["ended", "goes on"]
+        ("end", "expected"),
+        [
+            ({"over": 5}, "sleep"),
+            ({"over": 4}, "sleep"),
+            ({"over": 9}, "network"),
+            ({"over": 5, "is_last": False}, "network"),
+        ],
+        ids=["ended", "ended one look before", "goes on", "waits again"],
     )
     def test_who_is_told_by_a_signal_that_its_child_has_ended_was_not_woken_by_who_serves(
-        self, over: int, expected: str
+        self, end: Mapping[str, Any], expected: str
     ) -> None:
-        """The signal's handler wakes both."""
+        """The signal's handler wakes both, but no thread that waits for a lock."""
         told = wait(BlockedThread(wait=Wait("other"), helpers="threads"), 100, over=5)
         serves = wait(LISTENS, 0.1, over=5)
-        child = wait(SLEEP, 1, process=2, over=over, is_last=True)
+        child = wait(SLEEP, 1, process=2, **{"is_last": True, **end})
         found = shares(told, serves, child, children={1: [2]})
         assert max(found, key=lambda kind: found[kind]) == expected
+        worker = wait(LOCK, 100, over=5)
+        assert shares(worker, serves, child, children={1: [2]})["network"] > 90
 
     @pytest.mark.parametrize("over", [None, 5])
     def test_a_thread_of_a_pool_waits_for_those_that_work_and_not_for_a_timeout_beside_them(
@@ -396,7 +459,10 @@ class TestHandingOn:
         pool = (waits(0.2, begun=1), waits(300, begun=5))
         timer = wait(TIMED_FUTEX, 0.1, over=7)
         assert shares(*pool, timer, wait(NETWORK, 0.8, begun=5, over=7))["network"] > 85
-        assert shares(*pool, timer, wait(NETWORK, 0.8, begun=6, over=7))["sleep"] > 99
+        in_vain = wait(NETWORK, 0.8, begun=6, over=7)
+        assert shares(*pool, timer, in_vain)["sleep"] > 99
+        has_no_task = wait(LOCK, 0.2, begun=7, over=7)
+        assert shares(*pool, has_no_task, timer, in_vain)["sleep"] > 99
 
     def test_not_to_a_timer_that_hardly_ever_ended_with_those_who_work(self) -> None:
         """As those of a virtual machine, beside what ends the waits of its threads each time."""
@@ -682,6 +748,8 @@ class TestHandingOn:
             wait(SLEEP, 1, over=7, thread=2, process=2),
         ):
             assert shares(closed(), other)["network"] > 95
+        serves = wait(LISTENS, 1, over=7, thread=2)
+        assert shares(closed(), serves, wait(SLEEP, 1, thread=3))["network"] > 95
         limited = replace(POLL, until_ns=15 * NS_PER_SECOND)  # a timer that closes idle connections
         sleeper = wait(SLEEP, 1, over=7, thread=2)
         assert shares(wait(limited, 50, came=(None,), over=7), sleeper) == {"sleep": 100.0}
@@ -689,6 +757,18 @@ class TestHandingOn:
         for blocked in (owing, POLL):
             other = wait(SLEEP, 1, over=7, thread=2)
             assert shares(wait(blocked, 50, came=(None,), over=7), other)["network"] > 95
+
+    def test_who_closes_one_of_its_connections_waits_for_what_came_on_the_other(self) -> None:
+        two = replace(IDLE, connections=(CONNECTION, CONNECTION))
+        sleeper = wait(SLEEP, 1, over=7, thread=2)
+        for came, kind in (((None, False), "sleep"), ((None, True), "network")):
+            found = shares(wait(two, 50, came=came, over=7), sleeper)
+            assert max(found, key=lambda each: found[each]) == kind
+        # A connection to a server of the run is not idle because nothing came on it.
+        other = replace(asks(9), connections=(CONNECTION,))
+        assert shares(wait(other, 50, came=(False,), over=7), sleeper)["network"] > 95
+        alone = wait(other, 50, came=(None,), over=7)
+        assert shares(alone, wait(SLEEP, 1, thread=2))["network"] > 95
 
     def test_a_thread_of_a_pool_waits_for_what_the_thread_that_woke_it_waited_for(self) -> None:
         worker = wait(LOCK, 300, over=7)
@@ -701,12 +781,17 @@ class TestHandingOn:
         assert shares(wait(LOCK, 300), wait(TIMED, 0.1)) == {"lock": 100.0}
         ended = wait(LISTENS, 0.1, over=7, was_cut=True)
         assert shares(worker, ended) == {"lock": 100.0}
+        for came, kind in ((False, "network"), (True, "lock")):
+            woken = wait(LOCK, 300, over=7, enders=(wait(IDLE, 0.1, came=(came,)),))
+            assert shares(woken, wait(LISTENS)) == {kind: 100.0}
 
     def test_many_threads_that_wait_for_each_other_cost_a_bounded_time(self) -> None:
         waits = [wait(LOCK, number % 7) for number in range(2000)]
         division = LookDivision(waits, {})
         assert division.share_of_each_wait() == {Wait("lock"): 1.0}
-        assert division._steps < 16 * 4 * 4000
+        division = LookDivision(waits[:100], {})
+        division.share_of_each_wait()
+        assert division._steps <= 16 * 2 * 100
 
     def test_a_chain_that_is_too_long_to_walk_has_no_end(
         self, monkeypatch: pytest.MonkeyPatch
@@ -781,6 +866,19 @@ class TestSomebodyToCome:
         polls = wait(owing, 9, came=(False,), after_ns=300 * NS_PER_MS)
         assert shares(polls, wait(SLEEP, 1))["network"] > 99
 
+    def test_what_came_before_says_nothing_of_a_wait_without_connections(self) -> None:
+        assert shares(wait(LISTENS, 5, had_come=True), wait(SLEEP, 1)) == {"sleep": 100.0}
+
+    def test_a_disk_is_known_by_the_state_though_the_call_is_hidden(self) -> None:
+        assert shares(wait(replace(DISK, is_hidden=True))) == {"disk": 100.0}
+        assert shares(wait(HIDDEN)) == {"hidden": 100.0}
+
+    def test_the_last_wait_is_for_its_answer_though_loops_of_its_process_had_timers(self) -> None:
+        last = partial(wait, milliseconds=5, was_for_timer=True, is_last=True)
+        assert shares(last(NETWORK)) == {"network": 100.0}
+        assert shares(last(POLL)) == {"sleep": 100.0}
+        assert shares(wait(POLL, 5, was_for_timer=True, over=5)) == {"sleep": 100.0}
+
     def test_what_a_thread_does_before_it_ends_is_no_work_of_a_loop(self) -> None:
         ended = partial(wait, TIMED, after_ns=9 * NS_PER_MS, is_last=True)
         assert shares(ended(0.2)) == {"network": 100.0}
@@ -791,6 +889,12 @@ class TestSomebodyToCome:
         waits = (wait(both, 5, came=(False,)), wait(SLEEP, 1, process=2))
         assert shares(*waits, children={1: [2]}) == {"sleep": 100.0}
         assert shares(wait(both, 5, came=(True,))) == {"network": 100.0}
+        came = wait(both, 5, came=(True,))
+        found = shares(came, wait(SLEEP, 1, process=2), children={1: [2]})
+        assert found["network"] > 80
+        assert shares(wait(replace(LISTENS, otherwise=SLEEP))) == {"sleep": 100.0}
+        woken = wait(replace(LISTENS, otherwise=pipe_to(2)), 5, was_woken=True)
+        assert shares(woken) == {"network": 100.0}
 
     def test_the_one_connection_that_is_not_idle_is_named(self) -> None:
         several = replace(
@@ -804,6 +908,12 @@ class TestSomebodyToCome:
         ):
             (found,) = LookDivision([wait(several, 5, came=came)], {}).share_of_each_wait()
             assert found.target == target
+
+    def test_a_connection_on_which_nothing_came_yet_is_not_idle(self) -> None:
+        greets = Connection("10.0.3.10:443", 0)
+        both = replace(IDLE, may_be_idle=False, connections=(CONNECTION, greets))
+        (found,) = LookDivision([wait(both, 5, came=(False, False))], {}).share_of_each_wait()
+        assert found.target == greets.peer
 
 
 def test_all_are_stopped_or_those_that_are_do_not_count() -> None:
@@ -955,6 +1065,12 @@ def test_a_loop_whose_timer_ends_as_the_wait_of_its_client_sleeps(
     }
     server = partial(wait, polls, 0.1, process=2)
     assert shares(client, server(**{**known, **end})) == {kind: 100.0}
+    parent = wait(replace(CHILD, helper_pids=frozenset((2,))), 100, over=4)
+    assert shares(parent, server(**known), children={1: [2]}) == {"network": 100.0}
+    other_server = wait(asks(3), 100, over=4)
+    assert shares(other_server, server(**known)) == {"network": 100.0}
+    others_client = replace(polls, helper_pids=frozenset((3,)))
+    assert shares(client, wait(others_client, 0.1, process=2, **known)) == {"network": 100.0}
     client.was_cut = True
     assert shares(client, server(**known)) == {"network": 100.0}
 
