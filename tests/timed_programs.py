@@ -119,6 +119,14 @@ _LONG_PROGRAMS = {
     "asyncio beside a timer: row": _long(
         "{python} -m tests.programs.loops clock row {times} {port}"
     ),
+    "asyncio beside a thread's rows: sleep": _long(
+        "{python} -m tests.programs.loops rows_of_thread sleep 20 0.3 0.9 {port}",
+        points=IN_TURNS_POINTS,
+    ),
+    "asyncio beside a timer: answer in a thread": _long(
+        "{python} -m tests.programs.loops ticks answer_in_thread {times} {port}",
+        points=IN_TURNS_POINTS,
+    ),
     "shell beside nothing": _long("bash {sources}/job.sh {times}"),
     "shell beside a listener": _long(
         "bash {sources}/job.sh {times} {python} -c "

@@ -45,8 +45,8 @@ class _FollowedThread(Struct, eq=False):
     followed it; how many of its waits for something else than threads are over, and how many of
     these with waits of threads of its process that work; whether it was seen to work since its last
     wait; how often it was seen to sleep since it waited for something else but threads, and the
-    most of these sleeps before; ``asks_in_vain``: timeouts have ended waits for
-    the same; ``idle_since``: the look at which its last work was over.
+    most of these sleeps before; ``asks_in_vain``: a timeout has ended a wait for the same, and it
+    only asked again; ``idle_since``: the look at which its last work was over.
     """
 
     process: int
@@ -460,7 +460,9 @@ def _add_work_between_waits(
     has_come = not before.came or any(came is not False for came in before.came)
     if _is_asked_again(before, wait):
         before.repeat_without_work(wait)
-        wait.asked_in_vain = thread.asks_in_vain = True
+        # With a loop's timers, more is done.
+        thread.asks_in_vain = wait.run_ns - before.run_ns < _MAX_ASKING_AGAIN_NS
+        wait.asked_in_vain = thread.asks_in_vain
     elif _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
         if has_come:
             before.repeat_after_work(wait)
@@ -480,7 +482,8 @@ def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
     blocked = before.blocked
     if blocked is None or blocked.until_ns is None or before.was_woken:
         return False
-    if wait.run_ns - before.run_ns >= _MAX_ASKING_AGAIN_NS:
+    most_ns = MIN_WORK_NS if blocked.is_timeout_of_own_wake_up else _MAX_ASKING_AGAIN_NS
+    if wait.run_ns - before.run_ns >= most_ns:
         return False
     if not blocked.is_timeout_of_own_wake_up:
         if blocked.wait.kind != "sleep" or not blocked.waits_for_any_thread:

@@ -60,8 +60,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``:
     the last such waits of its process before were for a timer. ``is_asking``: it is one of many
     sleeps one after the other, with hardly any work in between, of a process that has children.
-    ``is_of_worker``: its thread waits for something else now and then. ``asked_in_vain``:
-    timeouts have ended waits of its thread before, and it waited for the same again.
+    ``is_of_worker``: its thread waits for something else now and then. ``asked_in_vain``: a
+    timeout has ended a wait of its thread before, and it only asked for the same again.
     ``idle_since``: the look at which the last work of its thread was over, None if it has not
     worked.
     """
@@ -204,6 +204,11 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     @property
     def _newest_repeated(self) -> "ThreadWait":
         return self if self.repeated is None else self.repeated.newest
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether an answer is owed on its connections."""
+        return self.blocked is not None and self.blocked.awaits_answer
 
     @property
     def is_without_owed_answer(self) -> bool:

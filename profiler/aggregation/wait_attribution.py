@@ -225,18 +225,20 @@ class LookDivision:
             self._firm[wait] = _with_busy_peer(blocked, wait)
 
     def _was_told_of_answer(self, wait: ThreadWait, blocked: BlockedThread) -> bool:
-        """Whether a wait for the thread's own wake-up, for which it asks again and again, was over
-        as something came on a connection of another thread, which has not run since the last work
-        of this one, or since it asks: nobody saw the end of its last poll.
+        """Whether a wait for the thread's own wake-up was over as something came on a connection of
+        another thread, which has not run since the last work of this one, or since it asks: an
+        answer that was owed, or anything if the thread does nothing but to ask again and again.
+        Nobody saw the end of its last poll.
         """
         last = wait.last_repeated_wait
         end = last.over
-        if end is None or not (blocked.is_timeout_of_own_wake_up and last.asked_in_vain):
+        if end is None or not blocked.is_timeout_of_own_wake_up:
             return False
         since = first_known(last.idle_since, first_known(last.polled_since, last.begun))
         return any(
             other.process == wait.process
             and other.has_come
+            and (last.asked_in_vain or other.awaits_answer)
             and other.end in (end, end - 1)
             and first_known(other.polled_since, other.begun) <= since
             for other in self._waits

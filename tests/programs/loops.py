@@ -4,7 +4,9 @@ python -m tests.programs.loops BYSTANDER WORK SECONDS COMPUTE WAIT [PORT]
 """
 
 import asyncio
+import socket
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 
@@ -13,8 +15,10 @@ from tests.programs.phases import compute, phase, started, write_down
 # The loop sleeps, and a thread of its pool computes.
 _AFTER_THREAD = "after_thread"
 _ROW = "row"
+_ANSWER_IN_THREAD = "answer_in_thread"
 _kept: list[object] = []
 _rows: list[asyncio.StreamReader] = []
+_connections: list[socket.socket] = []
 
 
 async def _nothing() -> None:
@@ -44,13 +48,40 @@ async def _read_rows() -> None:
     _kept.append(asyncio.create_task(read()))
 
 
-async def _look_at_the_clock() -> None:
+def _look_every(seconds: float) -> None:
     """A timer with which nothing is done."""
 
     def look() -> None:
-        asyncio.get_running_loop().call_later(0.25, look)
+        asyncio.get_running_loop().call_later(seconds, look)
 
     look()
+
+
+async def _look_at_the_clock() -> None:
+    _look_every(0.25)
+
+
+def _connect() -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(sys.argv[6])))
+
+
+async def _tick_beside_rows_of_thread() -> None:
+    """Another thread reads rows, and the loop has a timer."""
+    _look_every(0.1)
+    connection = _connect()
+    connection.sendall(b"ROWS 0.23\n")
+
+    def read() -> None:
+        while connection.recv(1):
+            pass
+
+    threading.Thread(target=read, daemon=True).start()
+
+
+async def _tick_and_connect() -> None:
+    """The loop has a timer, and threads of its pool ask a server."""
+    _look_every(0.1)
+    _connections.append(_connect())
 
 
 async def _ask_by_aiohttp() -> None:
@@ -88,6 +119,15 @@ async def _sleep_in_thread(seconds: float) -> None:
     await asyncio.to_thread(time.sleep, seconds)
 
 
+def _ask(seconds: float) -> None:
+    _connections[0].sendall(f"{seconds}\n".encode())
+    _connections[0].recv(1)
+
+
+async def _ask_in_thread(seconds: float) -> None:
+    await asyncio.to_thread(_ask, seconds)
+
+
 BYSTANDERS: dict[str, Callable[[], Awaitable[None]]] = {
     "nothing": _nothing,
     "server": _serve,
@@ -95,6 +135,8 @@ BYSTANDERS: dict[str, Callable[[], Awaitable[None]]] = {
     "redis": _ask_redis,
     "rows": _read_rows,
     "clock": _look_at_the_clock,
+    "rows_of_thread": _tick_beside_rows_of_thread,
+    "ticks": _tick_and_connect,
 }
 WORK: dict[str, Callable[[float], Awaitable[None]]] = {
     "sleep": _sleep,
@@ -102,7 +144,9 @@ WORK: dict[str, Callable[[float], Awaitable[None]]] = {
     "to_thread": _sleep_in_thread,
     _AFTER_THREAD: _sleep,
     _ROW: _wait_for_row,
+    _ANSWER_IN_THREAD: _ask_in_thread,
 }
+_FOR_NETWORK = (_ROW, _ANSWER_IN_THREAD)
 
 
 async def _work() -> None:
@@ -115,7 +159,7 @@ async def _work() -> None:
             await asyncio.to_thread(compute, compute_seconds)
         else:
             compute(compute_seconds)
-        with phase("network" if sys.argv[2] == _ROW else "sleep"):
+        with phase("network" if sys.argv[2] in _FOR_NETWORK else "sleep"):
             await WORK[sys.argv[2]](wait_seconds)
     write_down()
 

@@ -393,6 +393,29 @@ class TestHandingOn:
         nothing_came = wait(IDLE, 0.1, thread=2, over=5, came=(False,))
         assert shares(asks, nothing_came) == {"sleep": 100.0}
 
+    @pytest.mark.parametrize(("owes", "expected"), [(True, "network"), (False, "sleep")])
+    def test_a_loop_with_timers_was_told_of_an_answer_that_was_owed(
+        self, *, owes: bool, expected: str
+    ) -> None:
+        """A thread of its pool asks a server; rows that come to another thread are not for it."""
+        connection = replace(IDLE.connections[0], owes=owes)
+        polls = wait(OWN_WAKE_UP, 100, begun=3, over=5, idle_since=1)
+        receives = wait(
+            replace(IDLE, connections=(connection,)), 0.1, thread=2, over=5, came=(True,)
+        )
+        found = shares(polls, receives)
+        assert max(found, key=lambda kind: found[kind]) == expected
+
+    def test_polls_of_a_loop_whose_timers_do_little_are_one_wait(self) -> None:
+        """What follows the last of them, and not what each timer does, is the work of the job."""
+        run = LookedRun()
+        run.look(Did(1, OWN_WAKE_UP, run=0.1), Did(2, NETWORK, run=0.001))
+        for _ in range(8):
+            run.look(Did(1, OWN_WAKE_UP, run=0.0004), Did(2, NETWORK, run=0.0004))
+        run.look(Did(1, SLEEP, run=0.1), Did(2, NETWORK, run=0.0004))
+        run.look(Did(1, SLEEP, run=0.1), Did(2, NETWORK, run=0.0004))
+        assert run.parts["sleep"] > 10 * run.parts["network"], run.parts
+
     def test_who_asks_in_vain_waits_for_the_end_of_its_last_poll(self) -> None:
         run = LookedRun()
         run.look(Did(1, OWN_WAKE_UP, run=0.1), Did(2, IDLE, run=0.001))
