@@ -52,6 +52,7 @@ class Did(Struct, frozen=True):
     came: tuple[bool | None, ...] = ()
     was_woken: bool = False
     timed_out: bool | None = False
+    has_client: bool | None = None
     is_correction: bool = False
 
 
@@ -122,6 +123,7 @@ class LookedRun:
                     each.came,
                     each.was_woken,
                     each.timed_out,
+                    each.has_client,
                     each.is_correction,
                 )
                 for each in did

@@ -120,13 +120,17 @@ _LONG_PROGRAMS = {
         "{python} -m tests.programs.loops clock row {times} {port}"
     ),
     "asyncio beside a thread's rows: sleep": _long(
-        "{python} -m tests.programs.loops rows_of_thread sleep 20 0.3 0.9 {port}",
+        "{python} -m tests.programs.loops rows_of_thread sleep 30 0.3 0.9 {port}",
         points=IN_TURNS_POINTS,
     ),
-    "asyncio beside a timer: answer in a thread": _long(
-        "{python} -m tests.programs.loops ticks answer_in_thread {times} {port}",
-        points=IN_TURNS_POINTS,
-    ),
+    **{
+        f"asyncio beside a {name}: {what}": _long(
+            f"{{python}} -m tests.programs.loops {bystander} {work} 20 0.3 0.9 {{port}}",
+            points=IN_TURNS_POINTS,
+        )
+        for name, bystander in (("timer", "ticks"), ("server with a timer", "server_and_ticks"))
+        for work, what in (("sleep", "sleep"), ("answer_in_thread", "answer in a thread"))
+    },
     "shell beside nothing": _long("bash {sources}/job.sh {times}"),
     "shell beside a listener": _long(
         "bash {sources}/job.sh {times} {python} -c "

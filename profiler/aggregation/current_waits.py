@@ -427,6 +427,9 @@ def _note_end(
     if seen.timed_out is not False:
         before.timed_out = seen.timed_out
         change.repeated.append(before)
+    if seen.has_client is not None:
+        before.has_client = before.has_client or seen.has_client
+        change.repeated.append(before)
     if seen.came and not before.came:  # else it was seen between both waits
         before.came = seen.came
         change.repeated.append(before)
@@ -477,15 +480,18 @@ def _add_work_between_waits(
 def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
     """Whether a timeout ended the wait of a thread that works for other threads of its process, and
     it only asked again, as who enters a monitor of Java does until it is free; or that of one which
-    waits for its own wake-up, as a client of gRPC.
+    waits for its own wake-up, as a client of gRPC, or for clients of which none has connected.
     """
     blocked = before.blocked
     if blocked is None or blocked.until_ns is None or before.was_woken:
         return False
-    most_ns = MIN_WORK_NS if blocked.is_timeout_of_own_wake_up else _MAX_ASKING_AGAIN_NS
+    is_loops = blocked.is_timeout_of_own_wake_up or (
+        blocked.is_timeout_of_listeners and not before.has_client
+    )
+    most_ns = MIN_WORK_NS if is_loops else _MAX_ASKING_AGAIN_NS
     if wait.run_ns - before.run_ns >= most_ns:
         return False
-    if not blocked.is_timeout_of_own_wake_up:
+    if not is_loops:
         if blocked.wait.kind != "sleep" or not blocked.waits_for_any_thread:
             return False
         if before.before_ns < MIN_WORK_NS:

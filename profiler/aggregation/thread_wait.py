@@ -43,7 +43,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     connection of the wait before, something came. ``came`` says this of each connection of this
     wait. ``was_woken``: it was over before its timeout; ``is_end_seen``: the thread was asked after
     it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``: its timeout
-    ended it, None if something that came may have. ``is_first``: the thread was not seen before,
+    ended it, None if something that came may have. ``has_client``: whether anybody may have
+    connected until its end, None if nobody asked. ``is_first``: the thread was not seen before,
     ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``: nothing later
     changes it. ``is_plain``: it has neither connections nor a known timeout, nobody ended it before
     one, and nobody works for it whose work counts, so that only the thread's own run before and
@@ -88,6 +89,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_end_seen: bool = False
     follows_woken: bool = False
     timed_out: bool | None = False
+    has_client: bool | None = None
     is_known: bool = False
     is_plain: bool = False
     is_unasked: bool = False
@@ -158,6 +160,18 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """
         last = self.last_repeated_wait
         return bool(last.timeouts) and first_known(last.after_ns, 0) >= MIN_WORK_NS
+
+    @property
+    def is_timer_without_clients(self) -> bool:
+        """Whether work followed a limited wait for clients, of which none has connected: it was one
+        for the loop's own timers and threads.
+        """
+        blocked = self.blocked
+        if blocked is None or not blocked.is_timeout_of_listeners:
+            return False
+        last = self.last_repeated_wait
+        has_worked = first_known(last.after_ns, 0) >= MIN_WORK_NS and not last.is_last
+        return has_worked and last.has_client is False
 
     @property
     def end(self) -> int | None:

@@ -19,6 +19,8 @@ from profiler.readers.linux.wait_types import BlockedThread, Wait
 HIDDEN = Wait("hidden")
 """A wait whose kind nobody could read."""
 _SLEEP = Wait("sleep")
+# A loop's limited wait for clients as if it watched nothing but its own wake-up.
+_WITHOUT_CLIENTS = BlockedThread(wait=_SLEEP, has_timeout=True)
 # A wait for a timer or for something that came: nobody can tell.
 _UNCLEAR = Wait("unclear")
 # With more threads that wait for others, the heaviest hand on, and a look goes through so many
@@ -52,10 +54,14 @@ def _has_ended_by_timeout(blocked: BlockedThread, wait: ThreadWait) -> bool:
     """Whether a timeout ended a wait for somebody to come, and work followed; a thread that ends
     does other work.
     """
+    is_in_vain = wait.next_poll is not None
     wait = wait.last_repeated_wait
-    if wait.after_ns is None or wait.is_last:
+    after_ns = None if wait.is_last else wait.after_ns
+    if blocked.only_listens and (is_in_vain or (after_ns is None and wait.timeouts)):
+        return False  # a client may have ended the last of these polls
+    if after_ns is None:
         return blocked.has_timeout and wait.before_ns >= MIN_WORK_NS
-    return blocked.has_timeout and wait.after_ns >= MIN_WORK_NS
+    return blocked.has_timeout and after_ns >= MIN_WORK_NS
 
 
 def _without_timeout_of_woken(blocked: BlockedThread) -> BlockedThread:
@@ -199,7 +205,10 @@ class LookDivision:
                     self._firm[wait] = _UNCLEAR
                     return
                 self._woken[wait] = _UNCLEAR  # unless those at the other ends say more
-        is_woken = wait.is_woken or self._was_told_of_answer(wait, blocked)
+        if wait.is_timer_without_clients:
+            blocked = _WITHOUT_CLIENTS
+        is_woken = wait.is_woken and not blocked.may_be_idle
+        is_woken = is_woken or self._was_told_of_answer(wait, blocked)
         is_firm = not (blocked.may_be_idle or blocked.is_stopped or is_woken)
         if is_firm and blocked.helpers == "nobody":
             self._firm[wait] = _with_busy_peer(blocked, wait)

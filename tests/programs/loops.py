@@ -128,6 +128,11 @@ async def _ask_in_thread(seconds: float) -> None:
     await asyncio.to_thread(_ask, seconds)
 
 
+async def _serve_tick_and_connect() -> None:
+    await _serve()
+    await _tick_and_connect()
+
+
 BYSTANDERS: dict[str, Callable[[], Awaitable[None]]] = {
     "nothing": _nothing,
     "server": _serve,
@@ -137,6 +142,7 @@ BYSTANDERS: dict[str, Callable[[], Awaitable[None]]] = {
     "clock": _look_at_the_clock,
     "rows_of_thread": _tick_beside_rows_of_thread,
     "ticks": _tick_and_connect,
+    "server_and_ticks": _serve_tick_and_connect,
 }
 WORK: dict[str, Callable[[float], Awaitable[None]]] = {
     "sleep": _sleep,

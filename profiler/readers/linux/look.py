@@ -17,7 +17,8 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     ``blocked`` is None for a thread that can run. ``came``: on which connections of its wait before
     something has come since its first look, None where this is not known. ``was_woken``: that wait
     was over before its timeout. ``timed_out``: its timeout ended it, None if something that came
-    may have. ``is_correction``: it is the same wait as before, which the look before took for
+    may have. ``has_client``: whether anybody may have connected to what it listened to, None if
+    nobody asked. ``is_correction``: it is the same wait as before, which the look before took for
     another one.
     """
 
@@ -27,6 +28,7 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     came: tuple[bool | None, ...] = ()
     was_woken: bool = False
     timed_out: bool | None = False
+    has_client: bool | None = None
     is_correction: bool = False
 
 

@@ -9,13 +9,14 @@ import struct
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.files import close_files, open_or_none
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.readers.linux import proc
 
 _UNIX_SOCKET = "unix socket"
 # A table of a host with many thousand sockets is read up to here.
@@ -59,6 +60,9 @@ _REQUEST = struct.Struct("=BBHIIIII")
 _ANSWER = struct.Struct("=BBBBIII")
 _ATTRIBUTE = struct.Struct("=HH")
 _MAX_ANSWER_BYTES = 4096
+# In net/snmp: a line of names, and one of numbers.
+_ACCEPTED = b"PassiveOpens"
+_MAX_COUNTERS_BYTES = 8192
 # The same about TCP connections, from linux/inet_diag.h and linux/tcp.h: a family and a socket's
 # addresses follow the request, and a socket's inode and attributes the answer.
 _INET_REQUEST = struct.Struct("=BBBxI")
@@ -80,6 +84,7 @@ class Socket(Struct, frozen=True):
     """A socket.
 
     ``peer`` is its peer's address and port, or the path of a Unix socket; None if it has no peer.
+    ``listens``: clients connect to it by TCP.
     ``pair_inode`` is the inode of the other end if ``socketpair`` made both: they connect processes
     of one program, as a pipe does. ``end_inode`` is that of the other end of another Unix
     connection, or of UDP on this machine. ``stream`` are the addresses of a TCP connection, in the
@@ -87,6 +92,7 @@ class Socket(Struct, frozen=True):
     """
 
     peer: str | None = None
+    listens: bool = False
     is_unix: bool = False
     pair_inode: int | None = None
     end_inode: int | None = None
@@ -226,6 +232,18 @@ class SocketTable:
         """
         first_ns = self._endless.setdefault(inode, now_ns)
         return now_ns + min(now_ns - first_ns, _UNCONNECTED_LASTS_NS)
+
+
+def read_accepted_connections(proc_folder: str, pid: int) -> int | None:
+    """How many TCP connections others have made in the network of ``pid`` so far; None if that is
+    not readable.
+    """
+    text = proc.read_beginning(f"{proc_folder}/{pid}/net/snmp", _MAX_COUNTERS_BYTES)
+    lines = [line.split() for line in text.splitlines() if line.startswith(b"Tcp:")]
+    for names, numbers in pairwise(lines):
+        if _ACCEPTED in names:
+            return int(numbers[names.index(_ACCEPTED)])
+    return None
 
 
 class UnknownSockets:
@@ -401,7 +419,7 @@ def parse_inet(line: bytes, *, is_stream: bool = False) -> Socket:
     words = line.split()
     packed, port = _parse_address(words[_REMOTE])
     if not port:
-        return Socket()
+        return Socket(listens=is_stream)
     stream = b""
     datagram = None if is_stream else (words[_LOCAL], words[_REMOTE])
     if is_stream:

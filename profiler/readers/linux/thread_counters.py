@@ -108,7 +108,8 @@ class FollowedThread(Struct, eq=False):
     ``last_wait`` is what it waited for when it was asked last and could not run.
     ``ran_after_ns``: its present wait has begun after this. ``waited_until_ns``: the wait before
     went on until then; since then the thread ran, and waited for a CPU, for ``busy_ns``, of which
-    it waited for ``queued_ns``. ``disk_marks`` are as of its last uninterruptible sleep: see
+    it waited for ``queued_ns``. ``accepted``: how many connections its network had accepted as it
+    was asked last. ``disk_marks`` are as of its last uninterruptible sleep: see
     :class:`DiskEvidence`.
     """
 
@@ -135,6 +136,7 @@ class FollowedThread(Struct, eq=False):
     waited_until_ns: int = 0
     busy_ns: int = 0
     queued_ns: int = 0
+    accepted: int | None = None
     disk_marks: tuple[int, int] | None = None
 
     def read_growth(

@@ -36,7 +36,11 @@ from profiler.readers.linux.reading_turns import (
     SkippedReading,
     ThreadTurns,
 )
-from profiler.readers.linux.sockets import TcpStreamState, UnknownSockets
+from profiler.readers.linux.sockets import (
+    TcpStreamState,
+    UnknownSockets,
+    read_accepted_connections,
+)
 from profiler.readers.linux.thread_counters import (
     FollowedThread,
     ReadingNumberAndTime,
@@ -1017,6 +1021,7 @@ class ThreadReader:
                 came,
                 was_woken,
                 timed_out,
+                None if is_same_wait else self._may_have_client(pid, thread, before, blocked),
                 is_correction=adds or is_same_sleep,
             )
             self._seen.append(seen)
@@ -1186,7 +1191,7 @@ class ThreadReader:
             left -= 1
             if thread.read_state().letter == "R":
                 thread.blocked = None
-                self._seen.append(self._thread_woken_now(thread.thread_id, pid, before))
+                self._seen.append(self._thread_woken_now(thread, pid, before))
 
     def _threads_that_ran_after(self, at_ns: int) -> Iterator[tuple[FollowedThread, int]]:
         """The threads whose last wait has begun after this, with their processes: those that work,
@@ -1196,18 +1201,41 @@ class ThreadReader:
         return ((thread, pid) for thread, pid in groups if thread.ran_after_ns >= at_ns)
 
     def _thread_woken_now(
-        self, thread_id: int, pid: int, before: BlockedThread | None
+        self, thread: FollowedThread, pid: int, before: BlockedThread | None
     ) -> ThreadSeen:
         """A thread that can run, and has not run yet: its wait ended since the last look."""
         if before is None:
-            return ThreadSeen(thread_id, pid, None)
+            return ThreadSeen(thread.thread_id, pid, None)
         arrivals = self._resolver.read_arrivals(before)
         timed_out: bool | None = False
         if before.may_go_on and self._last is not None:
             begin = WorkBeginBounds(self._last.at_ns, self._at_ns, is_known=False, worked_ns=0)
             timed_out = did_timeout_end_poll(before, arrivals, begin, self._at_ns)
         came = what_came(arrivals, timed_out=timed_out)
-        return ThreadSeen(thread_id, pid, None, came, self._was_woken(before), timed_out)
+        has_client = self._may_have_client(pid, thread, before, None)
+        was_woken = self._was_woken(before)
+        return ThreadSeen(thread.thread_id, pid, None, came, was_woken, timed_out, has_client)
+
+    def _may_have_client(
+        self,
+        pid: int,
+        thread: FollowedThread,
+        before: BlockedThread | None,
+        blocked: BlockedThread | None,
+    ) -> bool | None:
+        """Whether anybody may have connected since this was asked last to what the thread listened
+        to in its wait before: somebody has connected to a process of its network then, or that is
+        not known. None if it only goes on waiting, and nobody asked.
+        """
+        if thread.accepted is None and blocked is not None and blocked.is_timeout_of_listeners:
+            thread.accepted = read_accepted_connections(self._folder, pid)
+        if before is None or not before.is_timeout_of_listeners:
+            return None
+        if blocked is not None and thread.busy_ns - thread.queued_ns < NS_PER_MS:
+            return None
+        known = thread.accepted
+        thread.accepted = read_accepted_connections(self._folder, pid)
+        return known is None or thread.accepted != known
 
     def _was_woken(self, before: BlockedThread) -> bool:
         """Whether a wait that is over was so before its timeout."""

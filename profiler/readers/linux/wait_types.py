@@ -53,6 +53,7 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
     and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
     ``until_ns``: the timeout does not end the wait before this (monotonic), and at the latest so
     long after it, ``until_within_ns``, or whenever if that is None.
+    ``only_listens``: nothing but clients that connect may come on the sockets that it watches.
     ``others_add``: other threads of the process say in the midst of the wait what it watches.
     ``is_stopped``: by a signal or a frozen group, ``is_traced``: or by a tracer such as strace,
     which lets it go on at once. ``is_hidden``: its system call is not readable.
@@ -61,6 +62,7 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
     wait: Wait
     helpers: Helpers = "nobody"
     may_be_idle: bool = False
+    only_listens: bool = False
     has_timeout: bool = False
     until_ns: int | None = None
     until_within_ns: int | None = None
@@ -132,6 +134,11 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
     def is_timeout_of_own_wake_up(self) -> bool:
         """Whether it is that, and nothing but the loop's own threads may wake it before."""
         return self.is_timeout_of_event_loop and self.helpers == "nobody" and not self.connections
+
+    @property
+    def is_timeout_of_listeners(self) -> bool:
+        """Whether it waits at most for a limited time for clients that connect."""
+        return self.only_listens and self.has_timeout and self.otherwise is None
 
     @property
     def may_ask_for_children(self) -> bool:

@@ -355,7 +355,8 @@ class WaitResolver:
                     blocked = replace(blocked, may_be_idle=False)
             case "poll" | "select" | "epoll":
                 blocked = self._wait_in_poll(pid, name, call, now_ns)
-                if blocked.is_timeout_of_own_wake_up or blocked.may_go_on:
+                is_repeated = blocked.is_timeout_of_own_wake_up or blocked.is_timeout_of_listeners
+                if is_repeated or blocked.may_go_on:
                     blocked = self._with_poll_timeout(pid, name, call, blocked, since_ns)
         return blocked
 
@@ -618,6 +619,7 @@ class WaitResolver:
             helpers="pipe" if pids else "nobody",
             helper_pids=frozenset(pids),
             may_be_idle=may_be_idle and all(each.received_bytes for each in connections),
+            only_listens=all(socket.listens for socket in sockets.values()),
             has_timeout=has_timeout,
             connections=tuple(connections) if asks_ends else (),
         )

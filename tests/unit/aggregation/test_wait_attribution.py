@@ -48,6 +48,7 @@ from tests.values import present
 HIDDEN = BlockedThread(wait=wait_attribution.HIDDEN, is_hidden=True)
 SIGNAL = BlockedThread(wait=Wait("other"), helpers="children")
 TIMED = replace(LISTENS, has_timeout=True)
+SERVES = replace(TIMED, only_listens=True, until_ns=seconds(1))
 OWN_WAKE_UP = BlockedThread(wait=Wait("sleep"), has_timeout=True, until_ns=seconds(1))
 
 
@@ -424,6 +425,42 @@ class TestHandingOn:
         run.look(Did(1, SLEEP, run=0.1), Did(2, IDLE, run=0.001, came=(True,)))
         run.look(Did(1, SLEEP, run=0.1))
         assert run.parts["network"] > 60, run.parts
+
+    @pytest.mark.parametrize(
+        ("has_client", "sleep"),
+        [(False, (99, 100)), (True, (20, 60)), (None, (20, 60))],
+        ids=["nobody", "somebody", "unknown"],
+    )
+    def test_polls_for_clients_of_which_none_has_come_are_the_sleep_of_a_loop(
+        self, *, has_client: bool | None, sleep: tuple[float, float]
+    ) -> None:
+        """Of a job beside a server with a timer; where somebody may have come, only the last one is
+        the timer's.
+        """
+        run = LookedRun()
+        run.look(Did(1, SERVES, run=0.1))
+        for _ in range(3):
+            run.look(Did(1, SERVES, run=0.0003))
+        run.look(Did(1, SLEEP, run=0.1, has_client=has_client))
+        run.look(Did(1, SLEEP, run=0.1))
+        assert sleep[0] <= 100 - run.parts.get("network", 0) <= sleep[1], run.parts
+
+    def test_a_server_to_which_nobody_comes_does_not_sleep_when_it_ends(self) -> None:
+        run = LookedRun()
+        run.look(Did(1, SERVES, run=0.1))
+        for _ in range(9):
+            run.look(Did(1, SERVES, run=0.0003))
+        run.look(ended=(1,))
+        assert run.parts["network"] > 70, run.parts
+
+    def test_a_loop_beside_a_server_was_told_of_an_answer(self) -> None:
+        """Its pool's thread asked, and nobody came to the server."""
+        connection = replace(IDLE.connections[0], owes=True)
+        known: dict[str, Any] = {"after_ns": 100 * NS_PER_MS, "has_client": False}
+        polls = wait(SERVES, 100, begun=3, over=5, idle_since=1, **known)
+        asks = replace(IDLE, connections=(connection,))
+        assert shares(polls, wait(asks, 0.1, thread=2, over=5, came=(True,))) == {"network": 100}
+        assert shares(polls, wait(asks, 0.1, thread=2, over=9))["sleep"] > 99
 
     def test_a_loop_that_does_nothing_again_and_again_weighs_nothing(self) -> None:
         """Also if it has worked before."""

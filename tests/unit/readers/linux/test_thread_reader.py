@@ -1230,6 +1230,40 @@ class TestLooksBetweenTheReadings:
         assert seen.came == (True,)
         assert seen.timed_out is expected
 
+    @pytest.mark.parametrize(
+        ("accepted", "run", "expected"),
+        [
+            pytest.param("4", 1.11, False, id="nobody came"),
+            pytest.param("5", 1.11, True, id="somebody came to a process of its network"),
+            pytest.param("", 1.11, True, id="unknown"),
+            pytest.param("5", 1.0105, None, id="it has hardly worked"),
+        ],
+    )
+    def test_whether_a_client_may_have_come_is_asked_where_work_followed(
+        self, running: FakeMachine, accepted: str, run: float, *, expected: bool | None
+    ) -> None:
+        folder = running.folder / "7"
+        for name in ("fd", "fdinfo", "net"):
+            (folder / name).mkdir()
+        (folder / "fd" / "501").symlink_to("socket:[501]")
+        listening = CONNECTED.replace("0903000A:1538 01", "00000000:0000 0A")
+        (folder / "net" / "tcp").write_text(listening)
+        (folder / "fdinfo" / "4").write_text("tfd: 501 events: 19 data: 0\n")
+        counters = folder / "net" / "snmp"
+        names = "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens PassiveOpens InSegs\n"
+        counters.write_text(f"{names}Tcp: 9 4 90\n")
+        running.thread(7, run=1.01, call=POLLING_FOR_A_TIME)
+        running.clocks[7] = 2
+        (seen,) = running.look(1.2).look.seen
+        blocked = present(seen.blocked)
+        assert blocked.is_timeout_of_listeners
+        assert blocked.until_ns is not None
+        counters.write_text(f"{names}Tcp: 9 {accepted} 90\n" if accepted else "")
+        running.thread(7, run=run, call=POLLING_FOR_A_TIME)
+        running.clocks[7] = 3
+        (seen,) = running.look(1.9).look.seen
+        assert seen.has_client is expected
+
     def test_what_other_threads_add_to_a_wait_is_seen_after_they_have_run(
         self, running: FakeMachine
     ) -> None:
