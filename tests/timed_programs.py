@@ -333,6 +333,7 @@ _JDWP = "-agentlib:jdwp=transport=dt_socket,server=y,suspend=n,address=127.0.0.1
 _PROGRAMS_OF_OTHERS = {
     **{f"Java with JMX: {work}": _java(_JMX, work) for work in ("sleep", "child", "queue")},
     "Java with jdwp": _java(_JDWP),
+    "Java with jdwp: child": _java(_JDWP, "child"),
     "Java's HttpServer": _java("-Xshare:auto", bystander="server"),
     **{
         f"Java's virtual threads{pollers}: {work}": _long(

@@ -80,7 +80,7 @@ _MANY_THREADS = 100
 _MIN_WORKERS = 2
 # One of so many looks reads the pressure.
 _MAX_CALM_LOOKS = 5
-# The children of each thread are listed if there are no more threads.
+# The children of each thread are listed if there are no more threads, else of so many.
 _MAX_PARENTS = 8
 _FIRST_PID = 1
 # Without system calls, the counters of processes that run in every step and sleep at every reading
@@ -1134,9 +1134,14 @@ class ThreadReader:
     def _children_of_threads(
         self, process: ProcessThreads, parents: Collection[FollowedThread]
     ) -> Collection[int]:
-        """The children of these threads, and of the others of their process if these are few."""
+        """The children of these threads, and of the others of their process: if these are many, of
+        those that ran last. In Java, another thread starts a child than waits for it.
+        """
         if len(process.threads) <= _MAX_PARENTS:
             parents = process.threads.values()
+        else:
+            latest = sorted(process.threads.values(), key=lambda thread: -thread.ran_after_ns)
+            parents = dict.fromkeys((*parents, *latest[:_MAX_PARENTS]))
         pids: list[int] = []
         for thread in parents:
             pids += proc.parse_child_pids(proc.read_or_none(f"{thread.path}/children") or b"")

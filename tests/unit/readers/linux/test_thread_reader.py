@@ -1060,6 +1060,21 @@ class TestLooksBetweenTheReadings:
         assert shown.waits == {Wait(kind): 1, Wait("lock"): 1, Wait("other"): 1}
         assert not shown.look.misses_child
 
+    def test_a_child_that_another_thread_of_many_began(self, running: FakeMachine) -> None:
+        """In Java, one thread starts a child, waits for a lock, and a second one waits for it."""
+        for number in range(71, 81):
+            running.thread(7, number, run=0.01, call=LOCKED)
+        running.read(process(threads=11), process(9), at=1.2)
+        running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
+        running.thread(7, 75, run=0.02, call=LOCKED)
+        (running.folder / "7" / "task" / "75" / "children").write_text("12 ")
+        running.thread(12, run=0.01)
+        (running.folder / "12" / "stat").write_text(f"12 (gzip) S 7 {'1 ' * 15}1 0 5 {'1 ' * 30}")
+        running.clocks[7] = 2
+        shown = running.look(1.3)
+        assert shown.waits[Wait("sleep")] == 1
+        assert not shown.look.misses_child
+
     def test_who_sleeps_has_no_new_child_if_none_began_on_the_machine(
         self, running: FakeMachine
     ) -> None:
