@@ -937,7 +937,7 @@ class TestSomebodyToCome:
         last = partial(wait, milliseconds=5, was_for_timer=True, is_last=True)
         assert shares(last(NETWORK)) == {"network": 100.0}
         assert shares(last(POLL)) == {"sleep": 100.0}
-        assert shares(wait(POLL, 5, was_for_timer=True, over=5)) == {"sleep": 100.0}
+        assert shares(wait(POLL, 0.1, was_for_timer=True, over=5)) == {"sleep": 100.0}
 
     def test_what_a_thread_does_before_it_ends_is_no_work_of_a_loop(self) -> None:
         ended = partial(wait, TIMED, after_ns=9 * NS_PER_MS, is_last=True)

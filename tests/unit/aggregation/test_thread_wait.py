@@ -1,0 +1,120 @@
+"""One wait of a thread, those before it for the same, and the work that it held back."""
+
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.aggregation.thread_wait import ThreadWait
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.wait_types import BlockedThread, Wait
+from tests.looked_run import DISK, LOCK, NETWORK, POLL, SLEEP
+
+OWN_WAKE_UP = replace(SLEEP, has_timeout=True)
+
+made = partial(ThreadWait, thread=1, process=1, begun=1)
+
+
+class TestRepeatedPolls:
+    @pytest.mark.parametrize("is_first", [True, False])
+    def test_who_polls_in_vain_has_not_run_since_its_first_poll(self, *, is_first: bool) -> None:
+        """A thread that was not seen before that may have waited for longer."""
+        polls = [made(blocked=POLL, begun=begun) for begun in (3, 5, 7)]
+        polls[0].is_first = is_first
+        polls[0].repeat_without_work(polls[1])
+        polls[1].repeat_without_work(polls[2])
+        assert polls[2].did_not_run_in(made(blocked=LOCK, begun=3))
+        assert polls[2].did_not_run_in(made(blocked=LOCK, begun=2)) is is_first
+
+    @pytest.mark.parametrize(
+        ("timed_out", "after_ms", "held_back_ms"),
+        [(True, 50, 50), (False, 50, 1), (True, 0.5, 1)],
+        ids=["its timeout", "something came", "no work"],
+    )
+    def test_the_timeout_before_the_work_says_what_all_polls_held_back(
+        self, *, timed_out: bool, after_ms: float, held_back_ms: float
+    ) -> None:
+        first = made(blocked=POLL)
+        last = made(blocked=POLL, begun=2, run_ns=NS_PER_MS, timed_out=timed_out)
+        first.repeat_after_work(last)
+        last.after_ns = round(after_ms * NS_PER_MS)
+        assert first.held_back_work_ns == held_back_ms * NS_PER_MS + 1
+
+    def test_a_later_poll_may_be_the_one_that_ended_as_an_answer_came(self) -> None:
+        first = made(blocked=POLL, over=3, timed_out=True, came=(False,))
+        second = made(blocked=POLL, begun=3, over=6, timed_out=True, came=(False,))
+        first.repeat_without_work(second)
+        assert first.has_timer_that_ended(made(blocked=NETWORK, over=6))
+        assert not first.has_timer_that_ended(made(blocked=NETWORK, over=9))
+
+    @pytest.mark.parametrize(
+        ("turns", "timeouts", "after_ms", "is_last", "is_unclear"),
+        [
+            (0, 0, 2, False, True),
+            (1, 1, 2, False, True),
+            (0, 1, 2, False, False),
+            (1, 0, 2, False, False),
+            (0, 0, 0.5, False, False),
+            (0, 0, 2, True, False),
+        ],
+    )
+    def test_what_ended_the_poll_before_its_work_is_not_known(
+        self, turns: int, timeouts: int, after_ms: float, *, is_last: bool, is_unclear: bool
+    ) -> None:
+        """It is known if one of both ended more of the polls before, and little if no work
+        followed.
+        """
+        poll = made(blocked=POLL, timed_out=None, turns=turns, timeouts=timeouts, is_last=is_last)
+        poll.after_ns = round(after_ms * NS_PER_MS)
+        assert poll.is_end_unclear is is_unclear
+
+
+class TestHeldBackWork:
+    def test_a_loop_that_asks_in_vain_has_hardly_worked_and_a_client_has(self) -> None:
+        known = partial(made, timeouts=2, before_ns=5 * NS_PER_MS)
+        assert known(blocked=OWN_WAKE_UP).held_back_work_ns == 1
+        assert known(blocked=POLL).held_back_work_ns == 5 * NS_PER_MS + 1
+
+    def test_the_timeout_of_a_loop_that_was_woken_held_back_no_less_than_others(self) -> None:
+        known = partial(made, blocked=OWN_WAKE_UP, before_ns=5 * NS_PER_MS, after_ns=NS_PER_MS)
+        assert known().held_back_work_ns == NS_PER_MS + 1
+        assert known(was_woken=True).held_back_work_ns == 5 * NS_PER_MS + 1
+
+    @pytest.mark.parametrize(
+        ("before", "after", "asks"),
+        [(SLEEP, SLEEP, True), (SLEEP, DISK, False), (DISK, SLEEP, False)],
+    )
+    def test_only_who_sleeps_before_and_after_asks_again_and_again(
+        self, before: BlockedThread, after: BlockedThread, *, asks: bool
+    ) -> None:
+        first, last = made(blocked=before), made(blocked=after, begun=2, slices=b"100")
+        assert first.asks_until(last) is asks
+
+
+class TestEnds:
+    def test_a_wait_like_one_that_was_woken_was_so_if_nobody_saw_its_end(self) -> None:
+        timed = BlockedThread(wait=Wait("sleep"), helpers="threads", until_ns=9)
+        assert made(blocked=timed, follows_woken=True).is_woken
+        assert not made(blocked=timed, follows_woken=True, is_end_seen=True).is_woken
+
+    def test_the_end_of_the_process_ended_the_waits_of_all_its_threads(self) -> None:
+        cut = partial(made, is_last=True, was_cut=True, over=9)
+        bystander = cut(blocked=SLEEP, begun=5)
+        assert not bystander.may_have_ended(cut(blocked=LOCK, begun=4))
+        assert bystander.may_have_ended(made(blocked=LOCK, begun=4, over=9))
+        assert not bystander.may_have_ended(made(blocked=LOCK, begun=5, over=9))
+
+    def test_what_follows_the_last_wait_is_no_wait(self) -> None:
+        ended = partial(made, blocked=LOCK, after_ns=NS_PER_MS, over=9)
+        assert ended().is_followed_by_wait
+        assert not ended(is_last=True).is_followed_by_wait
+
+    @pytest.mark.parametrize(
+        ("over", "after_ns", "may"),
+        [(7, 0, True), (6, 0, True), (5, 0, False), (5, NS_PER_MS, True), (8, NS_PER_MS, False)],
+    )
+    def test_who_woke_a_thread_ran_with_it_or_one_look_before_or_worked_first(
+        self, over: int, after_ns: int, *, may: bool
+    ) -> None:
+        waker = made(blocked=SLEEP, over=over, after_ns=after_ns)
+        assert waker.may_have_woken(made(blocked=LOCK, over=7)) is may
