@@ -1,0 +1,113 @@
+"""The waits of all threads of a run, look by look."""
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.current_waits import ChangedWaits, ThreadWaits
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+from profiler.readers.linux.wait_types import BlockedThread
+from tests.looked_run import CHILD, LISTENS, LOCK, NETWORK, POLL, SLEEP, TIMED_FUTEX
+
+_ALONE = {1: ProcessSeen(0, 0)}
+OWN_WAKE_UP = replace(SLEEP, has_timeout=True, until_ns=1)
+
+
+class Ran(Struct, frozen=True):
+    """How long a thread ran before a look, and what it waits for then."""
+
+    blocked: BlockedThread
+    run_ms: float = 2
+    came: tuple[bool | None, ...] = ()
+    timed_out: bool | None = False
+
+
+class Looks:
+    """The looks at one process."""
+
+    def __init__(self) -> None:
+        self.waits = ThreadWaits()
+
+    def add(
+        self, ran: Mapping[int, Ran], processes: Mapping[int, ProcessSeen] = _ALONE
+    ) -> ChangedWaits:
+        growth = [
+            ThreadTimeGrowth(round(each.run_ms * NS_PER_MS), 0, thread=thread, process=1)
+            for thread, each in ran.items()
+        ]
+        seen = [
+            ThreadSeen(thread, 1, each.blocked, each.came, timed_out=each.timed_out)
+            for thread, each in ran.items()
+        ]
+        return self.waits.add_look(
+            ThreadsLook(growth=growth, seen=seen, processes=processes, sees_calls=True)
+        )
+
+
+def test_who_may_have_woken_a_thread_of_a_pool_ran_before_the_same_look_or_the_one_before() -> None:
+    looks = Looks()
+    looks.add({1: Ran(LOCK), 2: Ran(LISTENS), 3: Ran(LISTENS), 4: Ran(LISTENS)})
+    looks.add({4: Ran(LISTENS)})
+    looks.add({2: Ran(LISTENS)})
+    over = {wait.thread: wait for wait in looks.add({1: Ran(LOCK), 3: Ran(LISTENS)}).over}
+    assert {wait.thread for wait in over[1].enders} == {2, 3}
+
+
+def test_what_children_used_that_their_parent_has_waited_for_held_it_back() -> None:
+    looks = Looks()
+    looks.add({1: Ran(CHILD)})
+    reaped = {1: ProcessSeen(0, 50 * NS_PER_MS)}
+    (wait,) = looks.add({1: Ran(SLEEP)}, reaped).over
+    assert wait.helped_ns == 50 * NS_PER_MS
+
+
+@pytest.mark.parametrize(
+    ("last", "was_for_timer"),
+    [
+        (Ran(SLEEP, came=(True,)), False),
+        (Ran(SLEEP, came=(True,), timed_out=None), True),
+        (Ran(SLEEP, 0.5, came=(True,)), True),
+    ],
+    ids=["something came", "nobody knows", "no work followed"],
+)
+def test_the_last_wait_of_a_loop_is_for_a_timer_if_the_last_known_one_was(
+    last: Ran, *, was_for_timer: bool
+) -> None:
+    looks = Looks()
+    for _ in range(3):
+        looks.add({1: Ran(POLL, came=(False,), timed_out=True)})
+    looks.add({1: last})
+    (begun,) = looks.add({1: Ran(POLL)}).begun
+    assert begun.was_for_timer is was_for_timer
+
+
+def test_when_the_last_work_of_a_thread_was_over() -> None:
+    looks = Looks()
+    looks.add({1: Ran(OWN_WAKE_UP)})
+    idle_since = [
+        wait.idle_since
+        for run_ms in (0.05, 2, 0.05)
+        for wait in looks.add({1: Ran(OWN_WAKE_UP, run_ms)}).begun
+    ]
+    assert idle_since == [None, 3, 3]
+
+
+def test_only_sleeps_since_a_thread_waited_for_something_else_but_threads_count() -> None:
+    """A worker that waits for a lock in between does not do so for its work."""
+    looks = Looks()
+    for blocked in (SLEEP, SLEEP, NETWORK, SLEEP, LOCK):
+        looks.add({1: Ran(blocked)})
+    of_worker = [wait.is_of_worker for _ in range(6) for wait in looks.add({1: Ran(SLEEP)}).begun]
+    assert of_worker == [True, True, True, True, False, False]
+
+
+def test_timers_that_others_ended_and_threads_that_hardly_worked_are_no_ends() -> None:
+    looks = Looks()
+    looks.add({1: Ran(LOCK), 2: Ran(TIMED_FUTEX), 3: Ran(NETWORK)})
+    looks.add({1: Ran(LOCK, 0.1), 3: Ran(NETWORK)})
+    over = {wait.thread: wait for wait in looks.add({1: Ran(LOCK, 0.1), 3: Ran(NETWORK)}).over}
+    assert (over[3].ends, over[3].ended_with) == (2, 1)
