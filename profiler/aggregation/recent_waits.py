@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.wait_attribution import HIDDEN
+from profiler.aggregation.sorted_waits import HIDDEN
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.wait_types import Wait
 

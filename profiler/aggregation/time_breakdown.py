@@ -1,6 +1,6 @@
 """Divides the wall time of a run by looks at its threads, in four questions: could anything run,
-did anything run (:mod:`busy_time`), whose wait held the run back, and what did it wait for
-(:mod:`wait_attribution`).
+did anything run (:mod:`busy_time`), whose wait held the run back (:mod:`wait_attribution`), and
+what did it wait for (:mod:`sorted_waits`).
 
 A look is settled once every thread in it has run again, and the time on its CPUs and the work of
 the GPUs are known, else after a minute: what a thread runs next says what its wait held back. Idle

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import BlockedTime, BusyTime
-from profiler.aggregation.wait_attribution import HIDDEN
+from profiler.aggregation.sorted_waits import HIDDEN
 from profiler.readers.linux.wait_types import Wait
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.aggregation import wait_attribution
+from profiler.aggregation import sorted_waits, wait_chains
 from profiler.aggregation.current_waits import ThreadWaits
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait
@@ -45,7 +45,7 @@ from tests.looked_run import (
 )
 from tests.values import present
 
-HIDDEN = BlockedThread(wait=wait_attribution.HIDDEN, is_hidden=True)
+HIDDEN = BlockedThread(wait=sorted_waits.HIDDEN, is_hidden=True)
 SIGNAL = BlockedThread(wait=Wait("other"), helpers="children")
 TIMED = replace(LISTENS, has_timeout=True)
 SERVES = replace(TIMED, only_listens=True, until_ns=seconds(1))
@@ -851,12 +851,12 @@ class TestHandingOn:
         assert division.share_of_each_wait() == {Wait("lock"): 1.0}
         division = LookDivision(waits[:100], {})
         division.share_of_each_wait()
-        assert division._steps <= 16 * 2 * 100
+        assert division._chains._steps <= 16 * 2 * 100
 
     def test_a_chain_that_is_too_long_to_walk_has_no_end(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(wait_attribution, "_MAX_STEPS", 2)
+        monkeypatch.setattr(wait_chains, "_MAX_STEPS", 2)
         chain = [wait(pipe_to(number + 1), 9, process=number) for number in range(1, 4)]
         assert shares(*chain) == {}
         assert shares(*chain, wait(DISK, 1, process=4)) == {"disk": 100.0}
