@@ -91,7 +91,7 @@ class LookedRun:
         misses_child: bool = False,
         have_all_ended: bool = False,
         is_behind: bool = False,
-        leaves_states: bool = False,
+        asked_share: float = 1.0,
         readings: int = 1,
     ) -> "LookedRun":
         """A look after a step, or after several ``readings``; a thread that is not mentioned has
@@ -135,7 +135,7 @@ class LookedRun:
             misses_child=misses_child,
             have_all_ended=have_all_ended,
             is_behind=is_behind,
-            leaves_states=leaves_states,
+            asked_share=asked_share,
             pressure=pressure,
             cpus=self._cpus,
             readings=readings,

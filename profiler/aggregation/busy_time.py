@@ -6,6 +6,7 @@ after the other. There the looks decide how many could run together, over all su
 run: stretch by stretch it would be wrong, as two equal bursts lie on the lower bound.
 """
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct, field
@@ -19,6 +20,11 @@ _BUCKETS = 64
 # The looks say how many threads could run together only if the counted threads used at least so
 # many times what the others used.
 _COUNTED_TIMES = 10
+# So many looks are added to those that found threads, if these are a small share of all: fewer
+# are too few to say how many could run together.
+_ADDED_LOOKS = 16
+# Steps in which an equation is solved.
+_HALVINGS = 20
 
 
 class Stretch(Struct):
@@ -31,8 +37,9 @@ class Stretch(Struct):
     None if these do not limit it. ``throttled_ns``: how long the group was stopped because its
     quota was used up, a sum over the CPUs, on which nothing of it ran meanwhile. ``able_ns`` is the
     part that belongs to looks which found a thread that could run, ``able_threads`` how many the
-    look at its end found, None if too many for it. ``is_unsure``: it could not ask enough threads,
-    ``is_partial``: not all that may be able to run.
+    look at its end found; these are not all if it ``counts_no_threads``. ``is_unsure``: it could
+    not ask enough threads. Those of the threads that may be able to run which it asked have used
+    the ``asked_share`` of what all have.
     In between, ``able_peeks`` of the ``peeks`` found a thread that could run. ``has_lost_waits``:
     one that could run at the begin has ended, and nobody read for how long it waited for a CPU.
     """
@@ -49,9 +56,10 @@ class Stretch(Struct):
     most_ns: int | None = None
     throttled_ns: int = 0
     able_ns: int = 0
-    able_threads: int | None = None
+    able_threads: int = 0
+    counts_no_threads: bool = False
     is_unsure: bool = False
-    is_partial: bool = False
+    asked_share: float = 1.0
     peeks: int = 0
     able_peeks: int = 0
     has_lost_waits: bool = False
@@ -237,6 +245,8 @@ class _OpenStretchBucket(Struct):
 class _LookedStretches(Struct):
     """Sums over the open stretches whose looks say whether a thread could run. ``looked_ns`` is the
     length of those whose looks found that, ``threads_ns`` the same times how many threads could.
+    So many looks found threads that could run, and as many of these. ``asked_ns`` is the length
+    times the share of the threads that were asked.
     """
 
     length_ns: float = 0
@@ -246,8 +256,12 @@ class _LookedStretches(Struct):
     looked_ns: float = 0
     threads_ns: float = 0
     used_ns: float = 0
+    all_used_ns: float = 0
     uncounted_ns: float = 0
     unread_ns: float = 0
+    found_looks: float = 0
+    found_threads: float = 0
+    asked_ns: float = 0
 
     def add(self, stretch: Stretch, low_ns: int, span_ns: int, part: float) -> None:
         """Add a part of a stretch."""
@@ -259,11 +273,17 @@ class _LookedStretches(Struct):
         if not stretch.able_ns:
             self.unread_ns += part * stretch.unread_ns
         self.looked_ns += part * stretch.able_ns
-        self.threads_ns += part * stretch.able_ns * max(stretch.able_threads or 0, 1)
+        threads = 1 if stretch.counts_no_threads else max(stretch.able_threads, 1)
+        self.threads_ns += part * stretch.able_ns * threads
+        if stretch.able_threads:
+            self.found_looks += part
+            self.found_threads += part * stretch.able_threads
+        self.asked_ns += part * length_ns * stretch.asked_share
         used_ns = stretch.run_ns + stretch.wait_ns
         self.used_ns += part * used_ns
-        uncounted_ns = stretch.unread_ns + stretch.later_ns
-        uncounted_ns += used_ns if stretch.able_threads is None else 0
+        unread_ns = stretch.unread_ns + stretch.later_ns
+        self.all_used_ns += part * (used_ns + unread_ns)
+        uncounted_ns = unread_ns + (used_ns if stretch.counts_no_threads else 0)
         uncounted_ns += length_ns if stretch.has_lost_waits else 0
         self.uncounted_ns += part * uncounted_ns
 
@@ -281,10 +301,56 @@ class _LookedStretches(Struct):
         more_ns: float = (1 - unable**times_as_many) * self.length_ns
         return min(more_ns, self.able_ns * times_as_many)
 
+    @property
+    def able_with_unasked_ns(self) -> float:
+        """For how long a thread could run, if the looks did not ask all that may be able to.
+
+        As far as they did, it is the middle between what they found, and each thread at its own
+        times; else, how many could run together follows from how many they found.
+        """
+        if not self.length_ns:
+            return 0.0
+        asked_share = self.asked_ns / self.length_ns
+        of_asked_ns = (self.able_ns + self.able_at_own_times_ns) / 2
+        together = self._threads_together(asked_share)
+        of_unasked_ns = min(self.all_used_ns / together, self.length_ns)
+        return asked_share * of_asked_ns + (1 - asked_share) * of_unasked_ns
+
+    def _threads_together(self, asked_share: float) -> float:
+        """How many threads could run together, if any could. Each of so many is found with the
+        probability ``asked_share``, and looks that find none do not count.
+
+        The more of the threads were not asked, the more looks are taken to have found as many as
+        if each could run at its own times.
+        """
+        used = self.all_used_ns / self.length_ns
+        together = used / -math.expm1(-used) if used else 1.0
+        added = (1 - asked_share) * _ADDED_LOOKS
+        found = self.found_threads + added * together * asked_share / _found_share(
+            together, asked_share
+        )
+        mean = found / (self.found_looks + added)
+        least, most = 1.0, max(mean / asked_share, 1.0)
+        for _ in range(_HALVINGS):
+            together = (least + most) / 2
+            if together * asked_share < mean * _found_share(together, asked_share):
+                least = together
+            else:
+                most = together
+        return least
+
     def merge(self, other: "_LookedStretches") -> None:
         """Add the sums of other stretches."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def _found_share(threads: float, asked_share: float) -> float:
+    """The share of the looks, of those that ask this share of the threads, that find one of so many
+    which can run.
+    """
+    missed: float = (1 - asked_share) ** threads
+    return 1 - missed
 
 
 class BusyTime(Struct):
@@ -311,7 +377,7 @@ class BusyTime(Struct):
         length_ns = stretch.length_ns
         span_ns = high_ns - low_ns
         self.length_ns += part * length_ns
-        if stretch.able_threads:
+        if stretch.able_threads and not stretch.counts_no_threads:
             self.looked_ns += part * stretch.able_ns
             self.threads_ns += part * stretch.able_ns * stretch.able_threads
         if _OPEN_DIVISOR * span_ns <= length_ns:
@@ -322,7 +388,7 @@ class BusyTime(Struct):
         self.open_low_ns += part * low_ns
         self.open_span_ns += part * span_ns
         if not stretch.is_unsure:
-            sums = self.partial if stretch.is_partial else self.sure
+            sums = self.partial if stretch.asked_share < 1 else self.sure
             sums.add(stretch, low_ns, span_ns, part)
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.bounded_run_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
@@ -341,8 +407,7 @@ class BusyTime(Struct):
         more threads than the looks found, each could run at its own times: the share of the time in
         which none could is a power of what it would be.
 
-        A look that did not ask all threads which may be able to run has missed some of these: the
-        middle is taken between what it found and each of them at its own times.
+        A look that did not ask all threads which may be able to run has missed some of these.
         """
         sure, partial = self.sure, self.partial
         span_ns = sure.span_ns + partial.span_ns
@@ -351,7 +416,7 @@ class BusyTime(Struct):
         able_ns = sure.able_ns
         if _COUNTED_TIMES * sure.uncounted_ns <= sure.used_ns:
             able_ns = sure.able_at_own_times_ns
-        able_ns += (partial.able_ns + partial.able_at_own_times_ns) / 2
+        able_ns += partial.able_with_unasked_ns
         if self.looked_ns:
             # A thread that ends in a stretch is not found by the look at its end.
             unread_ns = sure.unread_ns + partial.unread_ns

@@ -539,11 +539,11 @@ class TimeAccount:
             able_threads = able_before
         elif look.is_behind:  # a thread that could run may be blocked since, and was not read
             able_threads = sum([seen.blocked is None for seen in look.seen])
-        if max(able_threads, len(look.growth or ())) < _MAX_COUNTED:
-            stretch.able_threads = able_threads
+        stretch.able_threads = able_threads
+        stretch.counts_no_threads = max(able_threads, len(look.growth or ())) >= _MAX_COUNTED
         if not (able_threads or look.have_all_ended):
             stretch.is_unsure = _are_too_few_asked(look)
-        stretch.is_partial = look.leaves_states
+        stretch.asked_share = look.asked_share
         if able_threads:
             stretch.able_ns = stretch.length_ns
         return stretch
@@ -697,7 +697,7 @@ class TimeAccount:
                 run_part = of_total * stretch.later_ns / later_ns + (1 - of_total) * part
             stretch.add_parts_of_threads(times_ns, run_part, part)
             stretch.later_ns -= round(of_later * stretch.later_ns)
-            stretch.able_threads = None  # not all were asked
+            stretch.counts_no_threads = True  # not all were asked
             wait_ns = round(part * waited_ns)
             self._for_series.append((stretch.start_ns, stretch.end_ns, wait_ns, True))
 

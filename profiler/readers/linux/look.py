@@ -52,9 +52,10 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     it once more, in a growth of several readings.
     ``processes`` are all processes, the same object if none has changed. ``sees_calls``: any
     system call was readable so far. ``is_behind``: the counters of threads are left for the next
-    looks; ``is_nobodys_turn``: those of all. ``leaves_states``: not all were asked that may be able
-    to run. ``misses_child``: a thread waited for a child, and none that lived was seen: it ended
-    meanwhile, or began just now. ``have_all_ended``: no thread lives. ``pressure``: for how long
+    looks; ``is_nobodys_turn``: those of all. ``asked_share``: those of the threads that may
+    be able to run which were asked have used so much of what all have. ``misses_child``: a thread
+    waited for a child, and none that lived was seen: it ended meanwhile, or began just now.
+    ``have_all_ended``: no thread lives. ``pressure``: for how long
     any threads have waited for a CPU so far. ``cpus``: on how many the batch may run.
     ``readings``: so many readings of the processes were since the last look, which found the same.
     ``peeks``: so many times since the last look it was read whether a thread that works can run,
@@ -71,7 +72,7 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     sees_calls: bool = False
     is_behind: bool = False
     is_nobodys_turn: bool = False
-    leaves_states: bool = False
+    asked_share: float = 1.0
     misses_child: bool = False
     have_all_ended: bool = False
     pressure: CpuPressure | None = None

@@ -164,6 +164,14 @@ class PeekResults(Struct):
         """
         return NOTABLE_DIVISOR * self.workers_ns > self.looked_ns
 
+    def share_of_work(self, of_workers: float, of_others: float) -> float:
+        """The share of the work of all threads, given those of the ones that work, and of the
+        others.
+        """
+        work_ns = self.workers_ns + self.rest_ns
+        part = self.workers_ns / work_ns if work_ns else 0.0
+        return part * of_workers + (1 - part) * of_others
+
     def begin_look(self) -> None:
         self.looked_ns //= 2
         self.workers_ns //= 2

@@ -7,9 +7,9 @@ thread that has not been on a CPU is still blocked in the same call, and not rea
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 from profiler.core.clock import wall_ahead_ns
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -193,7 +193,7 @@ class ThreadReader:
         self._parents: list[ProcessThreads] = []  # those that wait for a child
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
-        self._peeks = PeekResults()
+        self._peeks, self._asked_share = PeekResults(), 1.0
         self._at_ns = self._read_ended_ns = self._calm_looks = self._left_out = 0
         self._is_counting = self._has_other_waits = self.sees_calls = False
 
@@ -480,7 +480,8 @@ class ThreadReader:
         self._ended = self._ended_between
         self._ended_between = []
         self._unread_run_ns = self._later_run_ns = 0
-        self._has_other_waits = self._leaves_states = False
+        self._has_other_waits = False
+        self._asked_share = 1.0
         self._parents = []
         if self._group.begin_look(now_ns):
             self._mark_all_to_ask()
@@ -582,7 +583,7 @@ class ThreadReader:
             processes=self._processes_seen(),
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
-            leaves_states=self._leaves_states,
+            asked_share=self._asked_share,
             misses_child=self._is_any_child_missing(),
             have_all_ended=is_last or self._have_all_ended(),
             pressure=self._group.read_pressure(self._processes) if reads_pressure else None,
@@ -1182,28 +1183,43 @@ class ThreadReader:
         """Look for threads that can run, though they have not run since they were blocked, or were
         not read; those that were asked in this look have said what they do.
         """
-        left = _MAX_STATES
         asked = {seen.thread for seen in self._seen}
-        for thread, pid in self._threads_that_ran_after(self._at_ns - _LONG_ASLEEP_NS):
-            if left == 0:
-                return
+        workers = self._unasked_threads(self._workers, asked)
+        others = self._unasked_threads(self._recent, asked)
+        count = 0
+        for thread, pid in (workers + others)[:_MAX_STATES]:
             if not budget.allows_threads():
-                self._leaves_states = True
-                return
+                break
+            count += 1
             before = thread.blocked
-            if thread.thread_id in asked or (before is not None and before.is_hidden):
-                continue
-            left -= 1
-            if thread.read_state().letter == "R":
+            if thread.read_state().letter == RUNNABLE_STATE:
                 thread.blocked = None
                 self._seen.append(self._thread_woken_now(thread, pid, before))
+        left_workers = max(len(workers) - count, 0)
+        left_others = len(workers) + len(others) - count - left_workers
+        if left_workers or left_others:
+            self._asked_share = self._peeks.share_of_work(
+                1 - left_workers / max(len(self._workers), 1),
+                1 - left_others / max(len(self._recent), 1),
+            )
 
-    def _threads_that_ran_after(self, at_ns: int) -> Iterator[tuple[FollowedThread, int]]:
-        """The threads whose last wait has begun after this, with their processes: those that work,
-        and then the others, the last ones first.
+    def _unasked_threads(
+        self, threads: dict[FollowedThread, int], asked: Collection[int]
+    ) -> list[tuple[FollowedThread, int]]:
+        """Those of the threads that may be able to run, with their processes, and were not asked,
+        in turn: if not all can be, each is as likely to be.
         """
-        groups = chain(reversed(self._workers.items()), reversed(self._recent.items()))
-        return ((thread, pid) for thread, pid in groups if thread.ran_after_ns >= at_ns)
+        since_ns = self._at_ns - _LONG_ASLEEP_NS
+        unasked = [
+            (thread, pid)
+            for thread, pid in threads.items()
+            if thread.thread_id not in asked
+            and (thread.ran_after_ns >= since_ns or pid in self._changed)
+            and not (thread.blocked is not None and thread.blocked.is_hidden)
+        ]
+        number = 0 if self._last is None else self._last.number
+        first = number * CHECKED_THREADS % max(len(unasked), 1)
+        return unasked[first:] + unasked[:first]
 
     def _thread_woken_now(
         self, thread: FollowedThread, pid: int, before: BlockedThread | None

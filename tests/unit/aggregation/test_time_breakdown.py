@@ -94,19 +94,46 @@ class TestCouldAnythingRun:
         time.add_part_of_interval(stretch)
         assert time.busy_ns == pytest.approx(seconds(busy))
 
-    @pytest.mark.parametrize(("leaves_states", "slept"), [(False, 30.0), (True, 15.3)])
+    @pytest.mark.parametrize(("asked_share", "slept"), [(1.0, 30.0), (0.3, 4.6)])
     def test_a_look_that_did_not_ask_all_threads_has_missed_some_that_could_run(
-        self, *, leaves_states: bool, slept: float
+        self, asked_share: float, slept: float
     ) -> None:
-        """On average three of ten can run, of which seven looks in ten find one. Each at its own
-        times, one could run nearly always; the middle is taken.
-        """
+        """On average three of ten can run, of which seven looks in ten find one."""
         run = LookedRun()
         for number in range(10):
             first = Did(1, None if number < 7 else SLEEP, run=0.05, wait=0.25)
             others = [Did(thread, SLEEP, run=0.05, wait=0.25) for thread in range(2, 11)]
-            run.look(first, *others, later=0.4, leaves_states=leaves_states)
+            run.look(first, *others, later=0.4, asked_share=asked_share)
         assert run.parts["sleep"] == pytest.approx(slept, abs=0.5)
+
+    @pytest.mark.parametrize("asked_share", [0.1, 0.3, 0.8])
+    @pytest.mark.parametrize(
+        ("together", "asleep", "points"),
+        [
+            pytest.param(1, 0.82, 3, id="in turn"),
+            pytest.param(1, 0.5, 9, id="in turn, busy"),
+            pytest.param(2, 0.5, 10, id="two together"),
+            pytest.param(20, 0.9, 33, id="many together"),
+        ],
+    )
+    def test_looks_at_some_of_many_threads_say_for_how_long_any_could_run(
+        self, asked_share: float, together: int, asleep: float, points: float
+    ) -> None:
+        """At each moment none of 150 threads can run, or so many together."""
+        chance = random.Random(together)
+        run = LookedRun(cpus=64)
+        used = (1 - asleep) * together / 150
+        for _ in range(400):
+            able = chance.random() >= asleep
+            found = sum(chance.random() < asked_share for _ in range(together)) if able else 0
+            run.look(
+                *[
+                    Did(thread, None if thread <= found else SLEEP, run=used / 4, wait=3 * used / 4)
+                    for thread in range(1, 151)
+                ],
+                asked_share=asked_share,
+            )
+        assert run.parts["sleep"] == pytest.approx(100 * asleep, abs=points)
 
     @pytest.mark.parametrize(("threads", "on_cpu"), [(1, 11.0), (2, 8.0)])
     def test_threads_that_ended_before_the_look_ran_as_many_at_once_as_looks_found(

@@ -1613,22 +1613,42 @@ def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeM
     machine.cost_ns = seconds(0.0004)  # of each look at the clock, after 16 threads
     steps: Counter[int] = Counter()
     most = 0
-    leaving: list[bool] = []
+    shares: list[float] = []
     for at in range(1, 40):
         for tid in range(7, 87):
             machine.thread(7, tid, run=0.0001 * at)
         machine.thread(300, run=0.0001 * at, call=LOCKED)
         sample = machine.read(process(cpu=at, threads=80), process(300, cpu=at), at=at)
         assert sample.waits
-        leaving.append(sample.look.leaves_states)
+        shares.append(sample.look.asked_share)
         grown = {each.thread: each.steps for each in sample.growth or ()}
         most = max(most, *grown.values())
         steps.update(grown)
     assert len(steps) == 81
     assert most > 1
     assert min(steps.values()) > 39 - 10
-    assert leaving[0] is False
-    assert leaving[-1] is True
+    assert shares[0] == 1
+    assert 0 < shares[-1] < 1
+
+
+@pytest.mark.parametrize("place", range(0, 80, 16))
+def test_where_not_all_can_be_asked_each_thread_has_its_turn(
+    machine: FakeMachine, place: int
+) -> None:
+    """Whichever of them waits for a CPU, and has not run yet."""
+    threads = range(8, 88)
+    for tid in (7, *threads):
+        machine.thread(7, tid, call=LOCKED)
+    machine.read(process(threads=81), at=1)
+    machine.read(process(cpu=2, threads=81), at=2)
+    machine.cost_ns = seconds(0.0004)  # of each look at the clock, after 16 threads
+    machine.thread(7, threads[place], call="running", state="R")
+    found: list[int] = []
+    for at in range(3, 15):
+        machine.thread(7, run=1 + at / 10, call=LOCKED)
+        look = machine.read(process(cpu=at, threads=81), at=at).look
+        found += [each.thread for each in look.seen if each.blocked is None]
+    assert threads[place] in found
 
 
 @pytest.mark.parametrize(("count", "cost"), [(120, 0.0004), (120, 0), (80, 0.0004)])
