@@ -196,6 +196,10 @@ _LONG_PROGRAMS = {
             *("server_in_a_thread", "loop_that_asks_itself"),
         )
     },
+    "server of the run: loop_server_of_new_clients": _long(
+        "{python} -m tests.programs.pools loop_server_of_new_clients 20 {port}",
+        points=IN_TURNS_POINTS,
+    ),
     # Of the last wait, nobody sees how it ended.
     "server of the run: loop_server": _long(
         "{python} -m tests.programs.pools loop_server 30 {port}", points=IN_TURNS_POINTS

@@ -26,6 +26,7 @@ from tests.programs.phases import (
     forget,
     phase,
     rounds,
+    run_child,
     sleep,
     started,
     time_all,
@@ -363,13 +364,61 @@ def loop_server(seconds: float, _: str) -> None:
     _ask_child(seconds, socket.create_server(("127.0.0.1", 0)), _serve_by_loop)
 
 
+def _serve_new_clients(listener: socket.socket) -> None:
+    """A loop that closes each connection after its answer, until a client sends nothing."""
+    forget()
+    time_all()
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        question = await reader.read(1)
+        if question:
+            with phase("sleep"):
+                await asyncio.sleep(0.6)
+            compute(0.03)
+            writer.write(question)
+        else:
+            ended.set()
+        writer.close()
+
+    async def serve() -> None:
+        await asyncio.start_server(answer, sock=listener)
+        await ended.wait()
+
+    asyncio.run(serve())
+    write_down()
+
+
+def loop_server_of_new_clients(seconds: float, _port: str) -> None:
+    """Each client is a program of its own, with a connection that is new to the profiler."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    server = multiprocessing.get_context("fork").Process(
+        target=_serve_new_clients, args=(listener,)
+    )
+    server.start()
+    listener.close()
+    ask = f"exec 3<>/dev/tcp/127.0.0.1/{address[1]}; printf x >&3; read -r -n 1 <&3"
+    for _ in rounds(seconds):
+        run_child("others", "bash", "-c", ask)
+        compute(0.05)
+    socket.create_connection(address).close()
+    server.join()
+
+
 PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
         *(as_they_complete, wait_for_all, in_order, imap_unordered, join_a_queue, to_threads),
         asked_again_and_again,
         *(processes_as_they_complete, managers_queue, unix_server, tcp_server, udp_server),
-        *(polling_server, loop_server, server_in_a_thread, loop_that_asks_itself),
+        *(
+            polling_server,
+            loop_server,
+            loop_server_of_new_clients,
+            server_in_a_thread,
+            loop_that_asks_itself,
+        ),
         slow_generator,
     )
 }

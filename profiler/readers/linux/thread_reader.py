@@ -157,6 +157,7 @@ class ThreadReader:
             proc_folder,
             own_cpu_ns,
             peer_inode=sockets.ask_peer_inode,
+            find_streams=sockets.find_streams,
             ask_stream=self._streams.ask,
             batch_pids=lambda: self._processes,
             wall_ahead_ns=wall_ahead_ns,
@@ -172,8 +173,7 @@ class ThreadReader:
         self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, ProcessThreads] = {}
         self._followed: Collection[ProcessReading] = ()  # as of the last call of follow
-        self._shown: Mapping[int, ProcessSeen] = {}
-        self._is_shown = False  # as they are now
+        self._shown: Mapping[int, ProcessSeen] = {}  # as they are now if it is_shown
         self._changed: dict[int, ProcessThreads] = {}
         self._stale: dict[int, ProcessThreads] = {}
         self._turns, self._asleep, self._files = ThreadTurns(), AsleepReadings(), ThreadFiles()
@@ -195,7 +195,7 @@ class ThreadReader:
         self._has_newer: bool | None = None
         self._peeks, self._asked_share = PeekResults(), 1.0
         self._at_ns = self._read_ended_ns = self._calm_looks = self._left_out = 0
-        self._is_counting = self._has_other_waits = self.sees_calls = False
+        self._is_counting = self._is_shown = self._has_other_waits = self.sees_calls = False
 
     def follow(self, processes: Collection[ProcessReading], last_pid: int | None = None) -> None:
         """Follow these processes, as of a reading of all of them; ``last_pid`` is the id that was

@@ -24,7 +24,13 @@ from profiler.readers.linux.named_pipes import is_in_local_filesystem, kind_of_i
 from profiler.readers.linux.poll_outcome import ConnectionArrival
 from profiler.readers.linux.pseudoterminals import link_of_other_end, with_terminal_number
 from profiler.readers.linux.shared_links import SharedLinks
-from profiler.readers.linux.sockets import Socket, SocketTable, TcpStreamState, reversed_addresses
+from profiler.readers.linux.sockets import (
+    FindStreams,
+    Socket,
+    SocketTable,
+    TcpStreamState,
+    reversed_addresses,
+)
 from profiler.readers.linux.wait_types import BlockedThread, Connection, Wait
 
 if TYPE_CHECKING:
@@ -279,6 +285,7 @@ class WaitResolver:
         own_cpu_ns: Callable[[], int],
         *,
         peer_inode: Callable[[int], int | None] = lambda _: None,
+        find_streams: FindStreams = lambda _: {},
         ask_stream: AskStream = lambda _inode, _stream: None,
         batch_pids: Callable[[], Collection[int]] = lambda: (),
         wall_ahead_ns: Callable[[], int] = lambda: 0,
@@ -302,7 +309,7 @@ class WaitResolver:
         self._quiet_ns: int | None = None  # since something came on what it watches
         self._memory: int | None = None
         self._memory_pid: int | None = None
-        self.sockets = SocketTable(proc_folder, own_cpu_ns, peer_inode)
+        self.sockets = SocketTable(proc_folder, own_cpu_ns, peer_inode, find_streams)
         self._shared = SharedLinks(proc_folder, batch_pids, self._link_of_descriptor)
         self._ends: dict[int, int] = {}  # the inodes of connections and of their other ends
         self._own_pairs: dict[tuple[int, str], bool] = {}

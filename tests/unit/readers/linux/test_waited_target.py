@@ -31,6 +31,7 @@ from profiler.readers.linux.sockets import (
     parse_inet,
     parse_peer_inode,
     parse_stream_state,
+    parse_streams,
 )
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 from profiler.readers.linux.waited_target import (
@@ -648,8 +649,40 @@ def test_an_answer_of_the_kernel_may_be_anything(message: bytes) -> None:
     parse_peer_inode(message)
     header = struct.pack("=IHHII", 16 + len(message), 20, 0, 0, 0)
     parse_peer_inode(header + message)
+    list(parse_streams(message, range(2**32)))
+    list(parse_streams(header + message, range(2**32)))
     parse_stream_state(message, 0)
     parse_stream_state(header + message, int.from_bytes(message[68:72], sys.byteorder))
+
+
+@pytest.mark.parametrize(
+    ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+)
+def test_the_kernel_lists_the_sockets_that_its_tables_have(
+    family: socket.AddressFamily, address: str
+) -> None:
+    with socket.create_server((address, 0), family=family) as listening:
+        own = socket.create_connection(listening.getsockname()[:2])
+        other, _ = listening.accept()
+        with own, other, closing(KernelSockets()) as kernel:
+            inodes = [os.fstat(each.fileno()).st_ino for each in (listening, own, other)]
+            from_tables = SocketTable("/proc", lambda: 0, lambda _: None)
+            for _ in range(2):
+                found = kernel.find_streams(inodes)
+                in_tables = from_tables.find_sockets(os.getpid(), inodes, 0)
+                assert [found[inode] for inode in inodes] == in_tables
+                assert found[inodes[0]].listens
+                assert kernel.find_streams([0xFFFF_FFFF]) == {}
+                assert kernel.ask_stream_state(inodes[1], found[inodes[1]].stream) is not None
+
+
+def test_a_socket_that_the_kernel_lists_is_searched_in_no_table(process: FakeProcess) -> None:
+    """One that it does not list, as in another network namespace, is."""
+    process.table("tcp", inet_line("0903000A:1538", 501), inet_line("0903000A:1539", 502))
+    listed = {501: Socket("10.0.3.10:80")}
+    sockets = SocketTable(str(process.folder.parent), lambda: 0, lambda _: None, lambda _: listed)
+    found = sockets.find_sockets(PID, [501, 502], 0)
+    assert [one.peer for one in found] == ["10.0.3.10:80", "10.0.3.9:5433"]
 
 
 @pytest.mark.parametrize(
