@@ -54,6 +54,7 @@ class Did(Struct, frozen=True):
     timed_out: bool | None = False
     has_client: bool | None = None
     is_correction: bool = False
+    came_before: float | None = None
 
 
 class LookedRun:
@@ -125,6 +126,7 @@ class LookedRun:
                     each.timed_out,
                     each.has_client,
                     each.is_correction,
+                    None if each.came_before is None else seconds(each.came_before),
                 )
                 for each in did
             ],

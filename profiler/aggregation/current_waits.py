@@ -1,15 +1,23 @@
 """The present waits of all threads of a run, look by look, and the work that each held back."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.thread_wait import MAX_LITTLE_NS, MIN_WORK_NS, ThreadWait
+from profiler.aggregation.thread_wait import (
+    MAX_LITTLE_NS,
+    MIN_WORK_NS,
+    ArrivalsBesideWaits,
+    ThreadWait,
+)
 from profiler.aggregation.wait_attribution import LookDivision
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
+from profiler.readers.linux.poll_outcome import ARRIVAL_SLACK_NS
 from profiler.readers.linux.wait_types import BlockedThread
 
 # Their work counts for whoever waits for them. That of the other threads of a process does not: of
@@ -20,6 +28,8 @@ _MAX_ASKING_AGAIN_NS = NS_PER_MS // 10
 # A thread that was seen to wait for something else between its sleeps does so again, unless it was
 # seen to sleep so many times as often since.
 _TIMES_AS_MANY_SLEEPS = 3
+# What came before so many looks of a process is remembered.
+_MAX_ARRIVALS = 64
 
 
 class ChangedWaits(Struct, frozen=True):
@@ -45,8 +55,7 @@ class _FollowedThread(Struct, eq=False):
     followed it; how many of its waits for something else than threads are over, and how many of
     these with waits of threads of its process that work; whether it was seen to work since its last
     wait; how often it was seen to sleep since it waited for something else but threads, and the
-    most of these sleeps before; ``asks_in_vain``: a timeout has ended a wait for the same, and it
-    only asked again; ``idle_since``: the look at which its last work was over.
+    most of these sleeps before; what came beside its waits for others.
     """
 
     process: int
@@ -61,14 +70,7 @@ class _FollowedThread(Struct, eq=False):
     has_worked: bool = False
     sleeps: int = 0
     most_sleeps: int = 0
-    asks_in_vain: bool = False
-    idle_since: int | None = None
-
-    def note_work_until(self, before: ThreadWait, wait: ThreadWait) -> None:
-        """Note whether the thread has worked between two waits."""
-        if wait.run_ns - before.run_ns >= MIN_WORK_NS:
-            self.idle_since = wait.begun
-        wait.idle_since = self.idle_since
+    arrivals: ArrivalsBesideWaits | None = None
 
     def note_whether_asleep(self, wait: ThreadWait) -> None:
         """Note whether the thread sleeps, or waits for something else but threads."""
@@ -90,6 +92,8 @@ class ThreadWaits:
         self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
         self._ends: Sequence[ThreadWait] = ()  # those that may have ended others
         self._for_timers: set[int] = set()  # processes whose loops waited so last
+        # Before which of the last looks something came to a thread of each process, and how long.
+        self._arrivals: dict[int, dict[int, float]] = {}
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
 
@@ -99,6 +103,7 @@ class ThreadWaits:
         change = ChangedWaits()
         if look.processes is not self._processes:
             self._follow_processes(look.processes)
+        self._note_arrivals(look.seen)
         ran = self._note_growth(look, change)
         for thread_id in look.ended:
             thread = self._threads.pop(thread_id, None)
@@ -113,6 +118,16 @@ class ThreadWaits:
                     self._add_unasked(thread_id, thread, change)
         self._note_enders(change)
         return change
+
+    def _note_arrivals(self, seen: Iterable[ThreadSeen]) -> None:
+        """Note to which processes something has come, and how long ago."""
+        for each in seen:
+            if any(each.came):
+                before_ns = first_known(each.came_before_ns, math.inf)
+                arrivals = self._arrivals.setdefault(each.process, {})
+                arrivals[self.number] = max(before_ns, arrivals.get(self.number, 0))
+                if len(arrivals) > _MAX_ARRIVALS:
+                    del arrivals[next(iter(arrivals))]
 
     def _note_enders(self, change: ChangedWaits) -> None:
         """Note which waits for somebody to come were over with waits for other threads, or one look
@@ -212,6 +227,7 @@ class ThreadWaits:
         for pid in self._cpu_ns.keys() - processes.keys():
             del self._cpu_ns[pid]
             self._for_timers.discard(pid)
+            self._arrivals.pop(pid, None)
 
     def _add_unasked(self, thread_id: int, thread: _FollowedThread, change: ChangedWaits) -> None:
         """Add that a thread has run, and nobody asked what it does now."""
@@ -255,7 +271,7 @@ class ThreadWaits:
             ended_with=thread.ended_with,
             is_first=is_first or (thread.last is None and present is None),
             is_plain=_is_plain(seen.blocked),
-            asked_in_vain=thread.asks_in_vain,
+            arrivals=thread.arrivals,
         )
         thread.present = wait
         change.begun.append(wait)
@@ -271,12 +287,35 @@ class ThreadWaits:
         thread.note_whether_asleep(wait)
         thread.last = wait
         if before is not None:
-            thread.note_work_until(before, wait)
             _note_woken_before(before, wait)
             _add_work_between_waits(before, wait, thread, change)
+            self._count_arrivals(before, wait, thread)
             self._note_asking(before, wait)
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
+
+    def _count_arrivals(
+        self, before: ThreadWait, wait: ThreadWait, thread: _FollowedThread
+    ) -> None:
+        """Count what came beside the wait of a thread for others, which may tell it of that."""
+        looks = self._arrivals.get(before.process)
+        blocked, over = before.blocked, before.over
+        if looks is None or blocked is None or over is None:
+            return
+        is_loops = blocked.is_timeout_of_own_wake_up or blocked.is_timeout_of_listeners
+        if not (blocked.waits_for_any_thread or is_loops):
+            return
+        if thread.arrivals is None:
+            thread.arrivals = ArrivalsBesideWaits()
+        before.arrivals = wait.arrivals = thread.arrivals
+        last_in_vain = over
+        if wait.run_ns - before.run_ns >= MIN_WORK_NS:
+            last_in_vain -= 1
+            thread.arrivals.ends += 1
+            thread.arrivals.ends_with_arrival += before.ended_with_arrival
+        thread.arrivals.looks_in_vain += last_in_vain - before.begun
+        in_vain = [before.begun < number <= last_in_vain for number in looks]
+        thread.arrivals.arrivals_in_vain += sum(in_vain)
 
     def _add_same_plain_wait(self, seen: ThreadSeen, change: ChangedWaits) -> bool:
         """Add a plain wait as :meth:`_add_seen` does if it is the same as the one before; returns
@@ -297,6 +336,7 @@ class ThreadWaits:
             ended_with=thread.ended_with,
             is_plain=True,
             was_for_timer=before.process in self._for_timers,
+            arrivals=thread.arrivals,
         )
         thread.present = thread.last = wait
         thread.has_worked = False
@@ -306,6 +346,7 @@ class ThreadWaits:
         before.after_ns = work_ns = before.work_until(wait)
         self._note_asking(before, wait)
         wait.before_ns = work_ns or before.before_ns
+        self._count_arrivals(before, wait, thread)
         change.known.append(before)
         return True
 
@@ -332,6 +373,10 @@ class ThreadWaits:
             return
         thread.present = None
         wait.over = self.number
+        came_before_ns = self._arrivals.get(wait.process, {}).get(self.number)
+        if came_before_ns is not None:
+            worked_ns = thread.run_ns - wait.run_ns
+            wait.ended_with_arrival = came_before_ns + ARRIVAL_SLACK_NS >= worked_ns
         wait.over_since = max(self.number - thread.steps + 1, wait.begun)
         change.over.append(wait)
         if wait.is_plain and thread.earlier is None:
@@ -463,9 +508,6 @@ def _add_work_between_waits(
     has_come = not before.came or any(came is not False for came in before.came)
     if _is_asked_again(before, wait):
         before.repeat_without_work(wait)
-        # With a loop's timers, more is done.
-        thread.asks_in_vain = wait.run_ns - before.run_ns < _MAX_ASKING_AGAIN_NS
-        wait.asked_in_vain = thread.asks_in_vain
     elif _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
         if has_come:
             before.repeat_after_work(wait)
@@ -488,7 +530,8 @@ def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
     is_loops = blocked.is_timeout_of_own_wake_up or (
         blocked.is_timeout_of_listeners and not before.has_client
     )
-    most_ns = MIN_WORK_NS if is_loops else _MAX_ASKING_AGAIN_NS
+    times = max(int(wait.slices) - int(before.slices), 1)  # between two looks
+    most_ns = MIN_WORK_NS if is_loops else min(times * _MAX_ASKING_AGAIN_NS, MIN_WORK_NS)
     if wait.run_ns - before.run_ns >= most_ns:
         return False
     if not is_loops:

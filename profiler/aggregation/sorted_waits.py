@@ -7,7 +7,6 @@ A wait for somebody to come is idle. A wait for work of others hands its weight 
 from collections.abc import Collection
 
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
-from profiler.core.optional_math import first_known
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 
 HIDDEN = Wait("hidden")
@@ -115,7 +114,7 @@ class SortedWaits:
         if wait.is_timer_without_clients:
             blocked = _WITHOUT_CLIENTS
         is_woken = wait.is_woken and not blocked.may_be_idle
-        is_woken = is_woken or self._was_told_of_answer(wait, blocked)
+        is_woken = is_woken or (blocked.is_timeout_of_own_wake_up and wait.is_told_of_arrival)
         is_firm = not (blocked.may_be_idle or blocked.is_stopped or is_woken)
         if is_firm and blocked.helpers == "nobody":
             self.firm[wait] = with_busy_peer(blocked, wait)
@@ -140,26 +139,6 @@ class SortedWaits:
             self.handing[wait] = blocked
         else:
             self.firm[wait] = with_busy_peer(blocked, wait)
-
-    def _was_told_of_answer(self, wait: ThreadWait, blocked: BlockedThread) -> bool:
-        """Whether a wait for the thread's own wake-up was over as something came on a connection of
-        another thread, which has not run since the last work of this one, or since it asks: an
-        answer that was owed, or anything if the thread does nothing but to ask again and again.
-        Nobody saw the end of its last poll.
-        """
-        last = wait.last_repeated_wait
-        end = last.over
-        if end is None or not blocked.is_timeout_of_own_wake_up:
-            return False
-        since = first_known(last.idle_since, first_known(last.polled_since, last.begun))
-        return any(
-            other.process == wait.process
-            and other.has_come
-            and (last.asked_in_vain or other.awaits_answer)
-            and other.end in (end, end - 1)
-            and first_known(other.polled_since, other.begun) <= since
-            for other in self._waits
-        )
 
     def _answers_by_timer(self, wait: ThreadWait, server: BlockedThread) -> bool:
         """Whether the timer of a loop ended as the wait of a client of the run for its answer did,

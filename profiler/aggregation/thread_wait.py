@@ -24,6 +24,28 @@ _MAX_ASKING_NS = NS_PER_MS // 2
 _MAX_POLLS = 512
 
 
+class ArrivalsBesideWaits(Struct, eq=False):
+    """How often something came on connections of a process beside the waits of one of its threads
+    for others: before so many of the looks at which it had worked (``ends``), and before so many of
+    those at which it went on waiting.
+    """
+
+    ends: int = 0
+    ends_with_arrival: int = 0
+    looks_in_vain: int = 0
+    arrivals_in_vain: int = 0
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether the thread mostly began to work as something came, at least twice as often as
+        something came in vain.
+        """
+        if 2 * self.ends_with_arrival <= self.ends:
+            return False
+        in_vain = self.arrivals_in_vain * self.ends
+        return self.ends_with_arrival * self.looks_in_vain >= 2 * in_vain
+
+
 class _RepeatedWaits(Struct, eq=False):
     """Waits of a thread for the same, one after the other: the ``newest``, and those before it as
     far as they are not settled.
@@ -61,10 +83,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``:
     the last such waits of its process before were for a timer. ``is_asking``: it is one of many
     sleeps one after the other, with hardly any work in between, of a process that has children.
-    ``is_of_worker``: its thread waits for something else now and then. ``asked_in_vain``: a
-    timeout has ended a wait of its thread before, and it only asked for the same again.
-    ``idle_since``: the look at which the last work of its thread was over, None if it has not
-    worked.
+    ``is_of_worker``: its thread waits for something else now and then. ``arrivals`` are those
+    beside the waits of its thread for others, and ``ended_with_arrival``: something came to a
+    thread of its process, and work followed. ``next_turn``: the wait for the same that followed
+    little work.
     """
 
     thread: int
@@ -105,8 +127,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     polled_since: int | None = None
     is_asking: bool = False
     is_of_worker: bool = False
-    asked_in_vain: bool = False
-    idle_since: int | None = None
+    arrivals: ArrivalsBesideWaits | None = None
+    ended_with_arrival: bool = False
+    next_turn: "ThreadWait | None" = None
 
     def repeat_without_work(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, as nothing came."""
@@ -121,6 +144,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     def repeat_after_work(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, after little work with what came."""
         self.after_ns = following.run_ns - self.run_ns
+        self.next_turn = following
         self._repeat_as(following)
         following.little_ns += self.after_ns
         following.turns += self.came is not None and any(self.came)
@@ -152,6 +176,16 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """
         last = self.last_repeated_wait
         return last.was_woken or (last.follows_woken and not last.is_end_seen)
+
+    @property
+    def is_told_of_arrival(self) -> bool:
+        """Whether the wait was over as something came to a thread of the process, and what comes is
+        what the thread waits for; if nobody saw what followed, it is what it always waits for.
+        """
+        last = self.last_repeated_wait
+        if last.arrivals is None or not (last.ended_with_arrival or last.after_ns is None):
+            return False
+        return last.arrivals.are_awaited
 
     @property
     def is_asked_in_vain(self) -> bool:
@@ -218,11 +252,6 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     @property
     def _newest_repeated(self) -> "ThreadWait":
         return self if self.repeated is None else self.repeated.newest
-
-    @property
-    def awaits_answer(self) -> bool:
-        """Whether an answer is owed on its connections."""
-        return self.blocked is not None and self.blocked.awaits_answer
 
     @property
     def is_without_owed_answer(self) -> bool:
@@ -328,12 +357,23 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         over, other_end = both
         return over <= other_end
 
+    def _last_turn_before(self, look: int) -> "ThreadWait":
+        """The last of these waits, or that of a later one which was over at this look or after it:
+        the work before was little.
+        """
+        wait = self.last_repeated_wait
+        while wait.over is not None and wait.over < look and wait.next_turn is not None:
+            wait = wait.next_turn.last_repeated_wait
+        return wait
+
     def may_have_woken(self, other: "ThreadWait") -> bool:
         """Whether the thread may have ended the wait of the other one when its own was over, or
         after work that followed; who waited for a CPU ran one look later.
         """
-        over = self.last_repeated_wait.over
-        if over is None or other.end is None or not self.may_have_ended(other):
+        if other.end is None or not self.may_have_ended(other):
+            return False
+        over = self._last_turn_before(other.end - 1).over
+        if over is None:
             return False
         return over >= other.end - 1 or self.following_work_ns >= MIN_WORK_NS
 

@@ -26,6 +26,11 @@ def _polls_pipe_for_limited_time(handing: BlockedThread | None) -> bool:
     return handing is not None and handing.has_timeout and handing.wait.kind == "pipe"
 
 
+def _is_told_by_any(ends: Iterable[ThreadWait], wait: ThreadWait) -> bool:
+    """Whether a thread waited for what came to one of these, not for a timeout."""
+    return wait.is_told_of_arrival and any(end.has_come for end in ends)
+
+
 def _likely_ends(
     waking: Sequence[ThreadWait], wait: ThreadWait, since: int
 ) -> Sequence[ThreadWait]:
@@ -123,6 +128,8 @@ class WaitChains:
         known = self._ends_of_known_kind(reached, wait)
         timed = [end for end in reached if _has_handing_timeout(self._waits.handing.get(end))]
         timed = _without_rare_timers(timed, known)
+        if _is_told_by_any(known, wait):
+            timed = []
         waking = [end for end in (*known, *timed) if end.may_have_woken(wait)]
         if waking and not wait.was_cut:
             return _likely_ends(waking, wait, self._last_work_ended(wait))
@@ -198,6 +205,8 @@ class WaitChains:
     ) -> list[ThreadWait]:
         """The reached waits of a known kind; if some may have ended the wait, only these."""
         known = [end for end in reached if end in self._waits.firm and self._is_of_known_kind(end)]
+        if _is_told_by_any(known, wait):
+            known = [end for end in known if not end.is_of_loop]
         return [end for end in known if end.may_have_ended(wait)] or known
 
     def _is_of_known_kind(self, wait: ThreadWait) -> bool:

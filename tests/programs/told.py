@@ -6,6 +6,7 @@ python -m tests.programs.told HOW SECONDS PORT
 import asyncio
 import ctypes
 import functools
+import itertools
 import os
 import queue
 import select
@@ -35,6 +36,7 @@ from tests.programs.pools import ask
 
 _WAIT_SECONDS, _WORK_SECONDS = 0.6, 0.1
 _LITTLE_SECONDS = 0.03
+_ROW_SECONDS = 0.23
 _IN_CREATE = 0x100
 _IPC_CREATE = 0o1600
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -117,6 +119,70 @@ def answer_by_event(seconds: float, port: str) -> None:
     connection.shutdown(socket.SHUT_RDWR)
     with phase("others"):
         thread.join()
+
+
+def answer_to_any_thread(seconds: float, port: str) -> None:
+    """As the threads of gRPC, two take turns at the connection, and what comes first is no
+    answer.
+    """
+    connection = socket.create_connection(("127.0.0.1", int(port)))
+    received, poll, turn = os.eventfd(0), select.poll(), threading.Lock()
+    poll.register(received, select.POLLIN)
+    heard = itertools.count(1)
+
+    def receive() -> None:
+        time_all()
+        answer = _ROW
+        while answer:
+            with phase("others"):
+                turn.acquire()
+            with phase("network"):
+                answer = connection.recv(1)
+            if answer and next(heard) % 2:
+                connection.sendall(f"{_WAIT_SECONDS - _ROW_SECONDS}\n".encode())
+            else:
+                os.eventfd_write(received, 1)
+            turn.release()
+
+    threads = [threading.Thread(target=receive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in rounds(seconds):
+        with phase("others"):
+            connection.sendall(f"{_ROW_SECONDS}\n".encode())
+            while not poll.poll(200):
+                pass
+            os.eventfd_read(received)
+        _work(_WORK_SECONDS)
+    connection.shutdown(socket.SHUT_RDWR)
+    with phase("others"):
+        for thread in threads:
+            thread.join()
+
+
+def time_beside_rows(seconds: float, port: str) -> None:
+    """The main thread asks for its wake-up until its time has come. Another one receives rows that
+    have nothing to do with it.
+    """
+    connection = socket.create_connection(("127.0.0.1", int(port)))
+    connection.sendall(f"ROWS {_ROW_SECONDS}\n".encode())
+    poll = select.poll()
+    poll.register(os.eventfd(0), select.POLLIN)
+
+    def receive() -> None:
+        while connection.recv(1):
+            pass
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    for _ in rounds(seconds):
+        with phase("sleep"):
+            end = time.monotonic() + _WAIT_SECONDS
+            while (left_seconds := end - time.monotonic()) > 0:
+                poll.poll(min(200, 1 + 1000 * left_seconds))
+        _work(_WORK_SECONDS)
+    connection.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 def signal_of_child(seconds: float, port: str) -> None:
@@ -303,7 +369,8 @@ def pool_for_each_round(seconds: float, port: str) -> None:
 PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
-        *(event, answer_by_event, signal_of_child, handler_of_signal, handler_that_wakes_two),
+        *(event, answer_by_event, answer_to_any_thread, time_beside_rows),
+        *(signal_of_child, handler_of_signal, handler_that_wakes_two),
         *(files, message_queue, message, semaphore),
         *(queue_for_a_time, pool_for_each_round),
     )

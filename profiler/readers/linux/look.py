@@ -15,10 +15,11 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     """What a thread that was new, or has run since the last look, does now.
 
     ``blocked`` is None for a thread that can run. ``came``: on which connections of its wait before
-    something has come since its first look, None where this is not known. ``was_woken``: that wait
-    was over before its timeout. ``timed_out``: its timeout ended it, None if something that came
-    may have. ``has_client``: whether anybody may have connected to what it listened to, None if
-    nobody asked. ``is_correction``: it is the same wait as before, which the look before took for
+    something has come since its first look, None where this is not known, and ``came_before_ns``
+    how long ago, None if that is not known. ``was_woken``: that wait was over before its timeout.
+    ``timed_out``: its timeout ended it, None if something that came may have. ``has_client``:
+    whether anybody may have connected to what it listened to, None if nobody asked.
+    ``is_correction``: it is the same wait as before, which the look before took for
     another one.
     """
 
@@ -30,6 +31,7 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     timed_out: bool | None = False
     has_client: bool | None = None
     is_correction: bool = False
+    came_before_ns: int | None = None
 
 
 class ProcessSeen(Struct, frozen=True, gc=False):

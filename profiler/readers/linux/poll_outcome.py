@@ -13,7 +13,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread
 
 # The kernel counts how long ago something came in ticks of up to 10 ms, and a timeout may be late.
-_SLACK_NS = 12 * NS_PER_MS
+ARRIVAL_SLACK_NS = 12 * NS_PER_MS
 # A timeout that is known as well as this is that of the moment at which the work began, though
 # something may have come then, too.
 _MAX_UNKNOWN_NS = 100 * NS_PER_MS
@@ -58,7 +58,7 @@ def did_timeout_end_poll(
     until_ns = blocked.until_ns
     if until_ns is None:
         return None if any(arrival.came for arrival in arrivals) else False
-    if begin.last_ns < until_ns - _SLACK_NS:
+    if begin.last_ns < until_ns - ARRIVAL_SLACK_NS:
         return False
     if any(arrival.came is None and not arrival.is_closed for arrival in arrivals):
         return False
@@ -68,7 +68,7 @@ def did_timeout_end_poll(
     if not any(_may_have_come(arrival, begin, now_ns) for arrival in arrivals):
         # Of a client that asks again and again, the answer may end one of the next polls.
         return blocked.until_within_ns is not None or not blocked.awaits_answer
-    was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + _SLACK_NS
+    was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + ARRIVAL_SLACK_NS
     has_come = any(_has_certainly_come(arrival, begin, now_ns) for arrival in arrivals)
     has_timed_out = was_due and within_ns < _MAX_UNKNOWN_NS and not has_come
     # Who waits for no answer, and asks, does so after the wait.
@@ -85,12 +85,20 @@ def what_came(
     )
 
 
+def first_arrival_before_ns(arrivals: Sequence[ConnectionArrival]) -> int | None:
+    """How long ago something came first; None if nothing did, or something did several times."""
+    came = [arrival for arrival in arrivals if arrival.came]
+    if not came or any(arrival.segments != 1 for arrival in came):
+        return None
+    return max(arrival.before_ns for arrival in came)
+
+
 def _may_have_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: int) -> bool:
     """Whether something may have come on a connection when most of the work began."""
     last_ns = now_ns - arrival.before_ns
-    if not arrival.came or last_ns < begin.first_ns - _SLACK_NS:
+    if not arrival.came or last_ns < begin.first_ns - ARRIVAL_SLACK_NS:
         return False
-    return arrival.segments != 1 or last_ns <= now_ns - begin.worked_ns + _SLACK_NS
+    return arrival.segments != 1 or last_ns <= now_ns - begin.worked_ns + ARRIVAL_SLACK_NS
 
 
 def _has_only_answers(arrival: ConnectionArrival) -> bool:
@@ -103,4 +111,4 @@ def _has_only_answers(arrival: ConnectionArrival) -> bool:
 def _has_certainly_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: int) -> bool:
     """Whether something is known to have come when the work began."""
     came_after_ns = now_ns - arrival.before_ns - begin.last_ns
-    return bool(arrival.came) and abs(came_after_ns) <= _SLACK_NS
+    return bool(arrival.came) and abs(came_after_ns) <= ARRIVAL_SLACK_NS

@@ -22,6 +22,7 @@ from profiler.readers.linux.poll_outcome import (
     ConnectionArrival,
     WorkBeginBounds,
     did_timeout_end_poll,
+    first_arrival_before_ns,
     what_came,
 )
 from profiler.readers.linux.process_threads import ProcessThreads
@@ -1024,6 +1025,7 @@ class ThreadReader:
                 timed_out,
                 None if is_same_wait else self._may_have_client(pid, thread, before, blocked),
                 is_correction=adds or is_same_sleep,
+                came_before_ns=first_arrival_before_ns(arrivals),
             )
             self._seen.append(seen)
 
@@ -1233,9 +1235,16 @@ class ThreadReader:
             begin = WorkBeginBounds(self._last.at_ns, self._at_ns, is_known=False, worked_ns=0)
             timed_out = did_timeout_end_poll(before, arrivals, begin, self._at_ns)
         came = what_came(arrivals, timed_out=timed_out)
-        has_client = self._may_have_client(pid, thread, before, None)
-        was_woken = self._was_woken(before)
-        return ThreadSeen(thread.thread_id, pid, None, came, was_woken, timed_out, has_client)
+        return ThreadSeen(
+            thread.thread_id,
+            pid,
+            None,
+            came,
+            self._was_woken(before),
+            timed_out,
+            self._may_have_client(pid, thread, before, None),
+            came_before_ns=first_arrival_before_ns(arrivals),
+        )
 
     def _may_have_client(
         self,

@@ -85,17 +85,6 @@ def test_the_last_wait_of_a_loop_is_for_a_timer_if_the_last_known_one_was(
     assert begun.was_for_timer is was_for_timer
 
 
-def test_when_the_last_work_of_a_thread_was_over() -> None:
-    looks = Looks()
-    looks.add({1: Ran(OWN_WAKE_UP)})
-    idle_since = [
-        wait.idle_since
-        for run_ms in (0.05, 2, 0.05)
-        for wait in looks.add({1: Ran(OWN_WAKE_UP, run_ms)}).begun
-    ]
-    assert idle_since == [None, 3, 3]
-
-
 def test_only_sleeps_since_a_thread_waited_for_something_else_but_threads_count() -> None:
     """A worker that waits for a lock in between does not do so for its work."""
     looks = Looks()

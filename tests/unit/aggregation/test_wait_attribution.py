@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation import sorted_waits, wait_chains
 from profiler.aggregation.current_waits import ThreadWaits
-from profiler.aggregation.thread_wait import ThreadWait
+from profiler.aggregation.thread_wait import ArrivalsBesideWaits, ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
@@ -370,42 +370,71 @@ class TestHandingOn:
         ("changes", "expected"),
         [
             ({}, "network"),
-            ({"idle_since": None, "polled_since": 1}, "network"),
-            ({"idle_since": None, "polled_since": 0}, "sleep"),
-            ({"over": 6}, "network"),  # it waited for a CPU
             ({"blocked": SLEEP}, "sleep"),
-            ({"asked_in_vain": False}, "sleep"),
-            ({"over": 9}, "sleep"),
-            ({"idle_since": 0}, "sleep"),  # the other one has run since, and did not wake it
+            ({"ended_with_arrival": False, "after_ns": seconds(0.1)}, "sleep"),
+            ({"ended_with_arrival": False}, "network"),  # nobody saw what followed
+            ({"arrivals": ArrivalsBesideWaits(2, 2, 4, 3)}, "sleep"),
+            ({"arrivals": ArrivalsBesideWaits(4, 2, 9, 0)}, "sleep"),
+            ({"arrivals": None}, "sleep"),
         ],
     )
     def test_who_asks_again_and_again_for_its_own_wake_up_was_told_of_what_came(
         self, changes: dict[str, Any], expected: str
     ) -> None:
         """A client of gRPC: another one of its threads receives."""
-        known: dict[str, Any] = {"over": 5, "idle_since": 1, "asked_in_vain": True, **changes}
+        arrivals = ArrivalsBesideWaits(2, 2, 4, 2)
+        known: dict[str, Any] = {
+            "over": 5,
+            "ended_with_arrival": True,
+            "arrivals": arrivals,
+        }
+        known |= changes
         asks = wait(known.pop("blocked", OWN_WAKE_UP), 100, begun=3, **known)
         receives = wait(IDLE, 0.1, thread=2, over=5, came=(True,))
         found = shares(asks, receives)
         assert max(found, key=lambda kind: found[kind]) == expected
-        receives = wait(IDLE, 0.1, thread=2, over=5, came=(True,), begun=4, polled_since=1)
-        found = shares(asks, receives)
-        assert max(found, key=lambda kind: found[kind]) == expected
-        nothing_came = wait(IDLE, 0.1, thread=2, over=5, came=(False,))
-        assert shares(asks, nothing_came) == {"sleep": 100.0}
 
-    @pytest.mark.parametrize(("owes", "expected"), [(True, "network"), (False, "sleep")])
-    def test_a_loop_with_timers_was_told_of_an_answer_that_was_owed(
-        self, *, owes: bool, expected: str
+    def test_a_timeout_beside_what_told_of_an_arrival_ended_nothing(self) -> None:
+        """Another thread of the process that received, and one whose timeout ended then, too."""
+        told: dict[str, Any] = {
+            "ended_with_arrival": True,
+            "arrivals": ArrivalsBesideWaits(2, 2, 4, 2),
+        }
+        asks = wait(LOCK, 100, begun=3, over=5, **told)
+        receives = wait(IDLE, 0.1, thread=2, over=5, came=(True,))
+        timers = [
+            wait(OWN_WAKE_UP, 50, thread=3, over=5),
+            wait(TIMED_FUTEX, 0.1, thread=4, over=5),
+        ]
+        assert shares(asks, receives, timers[1])["network"] > 99
+        assert shares(asks, receives, *timers)["network"] > 60
+        asks.ended_with_arrival, asks.after_ns = False, seconds(0.1)
+        assert shares(asks, receives, *timers)["network"] < 50
+
+    @pytest.mark.parametrize(
+        ("came_in_vain", "came_before", "expected"),
+        [((False,), None, "network"), ((True,), None, "sleep"), ((False,), 0.02, "sleep")],
+        ids=["awaited", "also in vain", "after the work began"],
+    )
+    def test_what_comes_as_often_in_vain_is_not_awaited(
+        self, came_in_vain: tuple[bool], came_before: float | None, expected: str
     ) -> None:
-        """A thread of its pool asks a server; rows that come to another thread are not for it."""
-        connection = replace(IDLE.connections[0], owes=owes)
-        polls = wait(OWN_WAKE_UP, 100, begun=3, over=5, idle_since=1)
-        receives = wait(
-            replace(IDLE, connections=(connection,)), 0.1, thread=2, over=5, came=(True,)
-        )
-        found = shares(polls, receives)
-        assert max(found, key=lambda kind: found[kind]) == expected
+        """A main thread asks for its wake-up, and other threads take turns at its connection."""
+        run = LookedRun()
+        run.look(Did(1, OWN_WAKE_UP, run=0.1), Did(2, IDLE, run=0.00005), Did(3, LOCK))
+        for turn in range(12):
+            for _ in range(3):
+                run.look(
+                    Did(1, OWN_WAKE_UP, run=0.00005),
+                    Did(2 + turn % 2, IDLE, run=0.00005, came=came_in_vain),
+                )
+            run.look(
+                Did(1, OWN_WAKE_UP, run=0.1),
+                Did(2 + turn % 2, LOCK, run=0.00005, came=(True,), came_before=came_before),
+                Did(3 - turn % 2, IDLE, run=0.00005),
+            )
+        parts = run.parts
+        assert max(parts, key=lambda kind: parts[kind]) == expected, parts
 
     def test_polls_of_a_loop_whose_timers_do_little_are_one_wait(self) -> None:
         """What follows the last of them, and not what each timer does, is the work of the job."""
@@ -455,12 +484,22 @@ class TestHandingOn:
 
     def test_a_loop_beside_a_server_was_told_of_an_answer(self) -> None:
         """Its pool's thread asked, and nobody came to the server."""
-        connection = replace(IDLE.connections[0], owes=True)
         known: dict[str, Any] = {"after_ns": 100 * NS_PER_MS, "has_client": False}
-        polls = wait(SERVES, 100, begun=3, over=5, idle_since=1, **known)
-        asks = replace(IDLE, connections=(connection,))
-        assert shares(polls, wait(asks, 0.1, thread=2, over=5, came=(True,))) == {"network": 100}
-        assert shares(polls, wait(asks, 0.1, thread=2, over=9))["sleep"] > 99
+        polls = wait(SERVES, 100, begun=3, over=5, ended_with_arrival=True, **known)
+        asks = wait(IDLE, 0.1, thread=2, over=5, came=(True,))
+        assert shares(polls, asks)["sleep"] > 99
+        polls.arrivals = ArrivalsBesideWaits(2, 2, 4, 2)
+        assert shares(polls, asks) == {"network": 100}
+
+    def test_what_comes_beside_the_polls_of_a_server_is_counted(self) -> None:
+        """Its pool's thread asks for what its loop works with."""
+        run = LookedRun()
+        for _ in range(6):
+            for _ in range(3):
+                run.look(Did(1, SERVES, run=0.00005), Did(2, IDLE))
+            told = Did(2, LOCK, run=0.00005, came=(True,))
+            run.look(Did(1, SERVES, run=0.1, has_client=False), told)
+        assert run.parts["network"] > 60, run.parts
 
     def test_a_loop_that_does_nothing_again_and_again_weighs_nothing(self) -> None:
         """Also if it has worked before."""
