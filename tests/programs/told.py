@@ -122,13 +122,13 @@ def answer_by_event(seconds: float, port: str) -> None:
 
 
 def answer_to_any_thread(seconds: float, port: str) -> None:
-    """As the threads of gRPC, two take turns at the connection, and what comes first is no
-    answer.
+    """As the threads of gRPC, two take turns at the connection, and something else than the answer
+    comes now and then.
     """
     connection = socket.create_connection(("127.0.0.1", int(port)))
     received, poll, turn = os.eventfd(0), select.poll(), threading.Lock()
     poll.register(received, select.POLLIN)
-    heard = itertools.count(1)
+    later: list[str] = []
 
     def receive() -> None:
         time_all()
@@ -138,8 +138,8 @@ def answer_to_any_thread(seconds: float, port: str) -> None:
                 turn.acquire()
             with phase("network"):
                 answer = connection.recv(1)
-            if answer and next(heard) % 2:
-                connection.sendall(f"{_WAIT_SECONDS - _ROW_SECONDS}\n".encode())
+            if answer and later:
+                connection.sendall(later.pop().encode())
             else:
                 os.eventfd_write(received, 1)
             turn.release()
@@ -147,9 +147,12 @@ def answer_to_any_thread(seconds: float, port: str) -> None:
     threads = [threading.Thread(target=receive) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for _ in rounds(seconds):
+    for is_early, _ in zip(itertools.cycle((True, False)), rounds(seconds), strict=False):
+        first_seconds = _ROW_SECONDS if is_early else _WAIT_SECONDS
+        if is_early:
+            later.append(f"{_WAIT_SECONDS - _ROW_SECONDS}\n")
         with phase("others"):
-            connection.sendall(f"{_ROW_SECONDS}\n".encode())
+            connection.sendall(f"{first_seconds}\n".encode())
             while not poll.poll(200):
                 pass
             os.eventfd_read(received)
