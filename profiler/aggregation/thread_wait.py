@@ -319,8 +319,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
             return deciding.held_back_work_ns
         after_ns = self.after_ns
         if after_ns is None:
-            # Who asks in vain has hardly worked since it asked before.
-            return 1 if self.is_of_loop and self.timeouts else 1 + self.before_ns
+            # Who asks in vain has hardly worked since it asked before, and may go on so.
+            asks_on = self.is_of_loop and self.timeouts and self.over is None
+            return 1 if asks_on else 1 + self.before_ns
         if self.is_asking:
             return 1 + min(self.before_ns, after_ns)
         if after_ns >= self.before_ns or (not self.is_woken and self.is_of_loop):

@@ -501,6 +501,15 @@ class TestHandingOn:
             run.look(Did(1, SERVES, run=0.1, has_client=False), told)
         assert run.parts["network"] > 60, run.parts
 
+    def test_the_last_polls_of_a_run_weigh_what_the_thread_worked_before(self) -> None:
+        """It began to work, and ended with the run: nobody saw how much that was."""
+        run = LookedRun()
+        run.look(Did(1, OWN_WAKE_UP, run=0.1), Did(2, NETWORK, run=0.001))
+        for _ in range(8):
+            run.look(Did(1, OWN_WAKE_UP, run=0.00005), Did(2, NETWORK, run=0.0004))
+        run.look(Did(1, None), Did(2, NETWORK, run=0.0004))
+        assert run.parts["sleep"] > 10 * run.parts["network"], run.parts
+
     def test_a_loop_that_does_nothing_again_and_again_weighs_nothing(self) -> None:
         """Also if it has worked before."""
         run = LookedRun()
