@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from profiler.aggregation.thread_wait import (
     MAX_LITTLE_NS,
     MIN_WORK_NS,
+    NO_ENDS,
     ArrivalsBesideWaits,
+    EndCounts,
     ThreadWait,
 )
 from profiler.aggregation.wait_attribution import LookDivision
@@ -65,12 +67,17 @@ class _FollowedThread(Struct, eq=False):
     present: ThreadWait | None = None
     last: ThreadWait | None = None
     earlier: ThreadWait | None = None
-    ends: int = 0
-    ended_with: int = 0
+    end_counts: EndCounts = NO_ENDS
     has_worked: bool = False
     sleeps: int = 0
     most_sleeps: int = 0
     arrivals: ArrivalsBesideWaits | None = None
+
+    def note_end_counts(self, over: ThreadWait) -> None:
+        """Note in a wait that is over, and in the present one, how many were over so far."""
+        for wait in (over, self.present):
+            if wait is not None:
+                wait.end_counts = self.end_counts
 
     def note_whether_asleep(self, wait: ThreadWait) -> None:
         """Note whether the thread sleeps, or waits for something else but threads."""
@@ -167,9 +174,9 @@ class ThreadWaits:
         thread = self._threads.get(over.thread)
         if thread is None:
             return
-        thread.ends = over.ends = thread.ends + 1
-        if thread.present is not None:
-            thread.present.ends = thread.ends
+        counts = thread.end_counts
+        thread.end_counts = EndCounts(counts.ends + 1, counts.with_workers)
+        thread.note_end_counts(over)
 
     def _count_ends_with_workers(
         self, working: Collection[int], ends: Iterable[ThreadWait]
@@ -179,10 +186,9 @@ class ThreadWaits:
             thread = self._threads.get(over.thread)
             if thread is None:
                 continue
-            thread.ended_with += 1
-            for wait in (over, thread.present):
-                if wait is not None:
-                    wait.ends, wait.ended_with = thread.ends, thread.ended_with
+            counts = thread.end_counts
+            thread.end_counts = EndCounts(counts.ends, counts.with_workers + 1)
+            thread.note_end_counts(over)
 
     def _note_growth(
         self, look: ThreadsLook, change: ChangedWaits
@@ -267,8 +273,7 @@ class ThreadWaits:
             run_ns=thread.run_ns,
             slices=thread.slices,
             before_ns=thread.run_ns,
-            ends=thread.ends,
-            ended_with=thread.ended_with,
+            end_counts=thread.end_counts,
             is_first=is_first or (thread.last is None and present is None),
             is_plain=_is_plain(seen.blocked),
             arrivals=thread.arrivals,
@@ -332,8 +337,7 @@ class ThreadWaits:
             begun=self.number,
             run_ns=thread.run_ns,
             slices=thread.slices,
-            ends=thread.ends,
-            ended_with=thread.ended_with,
+            end_counts=thread.end_counts,
             is_plain=True,
             was_for_timer=before.process in self._for_timers,
             arrivals=thread.arrivals,
@@ -411,8 +415,12 @@ class ThreadWaits:
         process = self._processes.get(wait.process)
         total_ns = 0 if process is None else process.children_cpu_ns
         pending = list(self.children.get(wait.process, ()))
+        seen = {wait.process}  # an id that was given anew while all were read may make a circle
         while pending:
             pid = pending.pop()
+            if pid in seen:
+                continue
+            seen.add(pid)
             total_ns += self._cpu_ns[pid] + self._processes[pid].children_cpu_ns
             pending.extend(self.children.get(pid, ()))
         return total_ns

@@ -39,7 +39,7 @@ def _has_ended_by_timeout(blocked: BlockedThread, wait: ThreadWait) -> bool:
     is_in_vain = wait.next_poll is not None
     wait = wait.last_repeated_wait
     after_ns = None if wait.is_last else wait.after_ns
-    if blocked.only_listens and (is_in_vain or (after_ns is None and wait.timeouts)):
+    if blocked.only_listens and (is_in_vain or (after_ns is None and wait.polls.timeouts)):
         return False  # a client may have ended the last of these polls
     if after_ns is None:
         return blocked.has_timeout and wait.before_ns >= MIN_WORK_NS

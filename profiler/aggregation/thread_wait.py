@@ -46,6 +46,31 @@ class ArrivalsBesideWaits(Struct, eq=False):
         return self.ends_with_arrival * self.looks_in_vain >= 2 * in_vain
 
 
+class EarlierPolls(Struct, frozen=True, gc=False):
+    """The waits of a thread for the same before one: ``little_ns`` of work in so many ``turns``
+    with what came and after so many ``timeouts``. The first of those that timeouts ended, one after
+    the other, began with the look ``since``; None if there are none.
+    """
+
+    little_ns: int = 0
+    turns: int = 0
+    timeouts: int = 0
+    since: int | None = None
+
+
+class EndCounts(Struct, frozen=True, gc=False):
+    """How many waits of a thread for something else than threads are over so far, and how many of
+    these ended with waits of threads of its process that work.
+    """
+
+    ends: int = 0
+    with_workers: int = 0
+
+
+_NO_POLLS = EarlierPolls()
+NO_ENDS = EndCounts()
+
+
 class _RepeatedWaits(Struct, eq=False):
     """Waits of a thread for the same, one after the other: the ``newest``, and those before it as
     far as they are not settled.
@@ -60,83 +85,85 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     which the thread has run (``over``); if the thread was left for later looks, it may have been
     over from the look ``over_since`` on.
 
-    ``before_ns`` is what the thread used when it ran last, and those who worked for it in the wait
-    before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
-    connection of the wait before, something came. ``came`` says this of each connection of this
-    wait. ``was_woken``: it was over before its timeout; ``is_end_seen``: the thread was asked after
-    it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``: its timeout
-    ended it, None if something that came may have. ``has_client``: whether anybody may have
-    connected until its end, None if nobody asked. ``is_first``: the thread was not seen before,
-    ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``: nothing later
-    changes it. ``is_plain``: it has neither connections nor a known timeout, nobody ended it before
-    one, and nobody works for it whose work counts, so that only the thread's own run before and
-    after it matters.
-    ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``. ``blocked`` is None
-    while the thread can run, and ``counted_ns`` what is counted already of how long it waits for a
-    CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then ``blocked`` is
-    None, too. ``enders`` are the waits of its process for somebody to come that were over with this
-    one: one of these threads may have woken it. ``ends``: how many waits of the thread for
-    something else than threads are over so far, ``ended_with``: how many of these with waits of
-    threads of its process that work. ``next_poll``: its timeout ended it, and the thread went on
-    waiting for the same; the first wait of these began with the look ``polled_since``. ``repeated``
-    are these waits, and those that something ended after which the thread went on so with little
-    work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``:
-    the last such waits of its process before were for a timer. ``is_asking``: it is one of many
-    sleeps one after the other, with hardly any work in between, of a process that has children.
-    ``is_of_worker``: its thread waits for something else now and then. ``arrivals`` are those
-    beside the waits of its thread for others, and ``ended_with_arrival``: something came to a
-    thread of its process, and work followed. ``next_turn``: the wait for the same that followed
-    little work.
+    The thread: ``blocked`` is None while it can run, and ``counted_ns`` what is counted already of
+    how long it waits for a CPU. ``is_unasked``: it has run, and nobody asked what it does now; then
+    ``blocked`` is None, too. ``is_first``: it was not seen before. ``is_plain``: the wait has
+    neither connections nor a known timeout, nobody ended it before one, and nobody works for it
+    whose work counts, so that only the thread's own run before and after it matters.
+    ``is_of_worker``: the thread waits for something else now and then. ``arrivals`` are those
+    beside its waits for others.
+
+    The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
+    ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
+    ``after_ns`` the same of when it runs next, None until that is known. ``is_known``: nothing
+    later changes it. ``is_asking``: it is one of many sleeps one after the other, with hardly any
+    work in between, of a process that has children.
+
+    The end: ``came`` says of each connection whether something came, ``had_come`` of any one of the
+    wait before. ``was_woken``: it was over before its timeout; ``is_end_seen``: the thread was
+    asked after it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``:
+    its timeout ended it, None if something that came may have. ``has_client``: whether anybody may
+    have connected until its end, None if nobody asked. ``ended_with_arrival``: something came to a
+    thread of its process, and work followed. ``is_last``: the thread has ended since, ``was_cut``:
+    before the next look. ``enders`` are the waits of its process for somebody to come that were
+    over with this one: one of these threads may have woken it. ``end_counts`` are those of the
+    thread so far.
+
+    The waits for the same: ``next_poll`` follows as a timeout ended this one, and ``next_turn``
+    after little work. ``repeated`` are these waits, and ``polls`` is the sum of those before this
+    one. ``was_for_timer``: the last such waits of its process before were for a timer.
     """
 
     thread: int
     process: int
     blocked: BlockedThread | None
     begun: int
+
+    counted_ns: int = 0
+    is_unasked: bool = False
+    is_first: bool = False
+    is_plain: bool = False
+    is_of_worker: bool = False
+    arrivals: ArrivalsBesideWaits | None = None
+
     run_ns: int = 0
     slices: bytes = b"0"
     helpers_ns: int = 0
     helped_ns: int = 0
     before_ns: int = 0
     after_ns: int | None = None
-    counted_ns: int = 0
+    is_known: bool = False
+    is_asking: bool = False
+
     over: int | None = None
     over_since: int | None = None
-    is_first: bool = False
-    is_last: bool = False
-    was_cut: bool = False
-    had_come: bool = False
     came: Sequence[bool | None] | None = None
+    had_come: bool = False
     was_woken: bool = False
     is_end_seen: bool = False
     follows_woken: bool = False
     timed_out: bool | None = False
     has_client: bool | None = None
-    is_known: bool = False
-    is_plain: bool = False
-    is_unasked: bool = False
-    enders: Sequence["ThreadWait"] = ()
-    ends: int = 0
-    ended_with: int = 0
-    next_poll: "ThreadWait | None" = None
-    was_for_timer: bool = False
-    little_ns: int = 0
-    turns: int = 0
-    timeouts: int = 0
-    repeated: _RepeatedWaits | None = None
-    polled_since: int | None = None
-    is_asking: bool = False
-    is_of_worker: bool = False
-    arrivals: ArrivalsBesideWaits | None = None
     ended_with_arrival: bool = False
+    is_last: bool = False
+    was_cut: bool = False
+    enders: Sequence["ThreadWait"] = ()
+    end_counts: EndCounts = NO_ENDS
+
+    next_poll: "ThreadWait | None" = None
     next_turn: "ThreadWait | None" = None
+    repeated: _RepeatedWaits | None = None
+    polls: EarlierPolls = _NO_POLLS
+    was_for_timer: bool = False
 
     def repeat_without_work(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, as nothing came."""
         self.next_poll = following
         self._repeat_as(following)
-        following.timeouts += 1
-        following.polled_since = first_known(self.polled_since, self.begun)
+        polls = self.polls
+        following.polls = EarlierPolls(
+            polls.little_ns, polls.turns, polls.timeouts + 1, self.polled_since
+        )
         following.before_ns = max(following.before_ns, self.before_ns)
         following.is_first = self.is_first
         following.had_come = self.had_come
@@ -146,8 +173,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         self.after_ns = following.run_ns - self.run_ns
         self.next_turn = following
         self._repeat_as(following)
-        following.little_ns += self.after_ns
-        following.turns += self.came is not None and any(self.came)
+        polls = self.polls
+        turns = polls.turns + (self.came is not None and any(self.came))
+        following.polls = EarlierPolls(polls.little_ns + self.after_ns, turns, polls.timeouts)
 
     def work_until(self, following: "ThreadWait") -> int:
         """What the thread used between this wait and the following one; of a thread that sleeps
@@ -168,6 +196,11 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if slices <= 1 or following.run_ns - self.run_ns >= slices * _MAX_ASKING_NS:
             return False
         return self.is_sleep and following.is_sleep
+
+    @property
+    def polled_since(self) -> int:
+        """The look that saw first this wait, or those for the same that timeouts ended before."""
+        return first_known(self.polls.since, self.begun)
 
     @property
     def is_woken(self) -> bool:
@@ -193,7 +226,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         only: something else may have ended that.
         """
         last = self.last_repeated_wait
-        return bool(last.timeouts) and first_known(last.after_ns, 0) >= MIN_WORK_NS
+        return bool(last.polls.timeouts) and first_known(last.after_ns, 0) >= MIN_WORK_NS
 
     @property
     def is_timer_without_clients(self) -> bool:
@@ -223,9 +256,6 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         self.repeated.before.append(self)
         self.repeated.newest = following
         following.repeated = self.repeated
-        following.little_ns = self.little_ns
-        following.turns = self.turns
-        following.timeouts = self.timeouts
 
     @property
     def was_ended_by_timer(self) -> bool:
@@ -237,7 +267,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if wait.is_last or (wait.over is not None and wait.after_ns is None):
             return wait.was_for_timer and wait.is_without_owed_answer
         wait = self._deciding_wait
-        has_timed_out = wait.timed_out or (wait.timed_out is None and wait.turns > wait.timeouts)
+        polls = wait.polls
+        has_timed_out = wait.timed_out or (wait.timed_out is None and polls.turns > polls.timeouts)
         return has_timed_out and wait.is_decided_at_end
 
     @property
@@ -246,7 +277,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         answer that was owed then is what the thread waited for.
         """
         wait = self._deciding_wait
-        is_unknown = wait.timed_out is None and wait.turns == wait.timeouts
+        is_unknown = wait.timed_out is None and wait.polls.turns == wait.polls.timeouts
         return is_unknown and wait.is_without_owed_answer and wait.is_decided_at_end
 
     @property
@@ -263,7 +294,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the thread worked more after this last wait than after those before."""
         if self.after_ns is None or self.is_last:
             return False
-        return self.after_ns >= max(MIN_WORK_NS, self.little_ns)
+        return self.after_ns >= max(MIN_WORK_NS, self.polls.little_ns)
 
     @property
     def _deciding_wait(self) -> "ThreadWait":
@@ -320,7 +351,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         after_ns = self.after_ns
         if after_ns is None:
             # Who asks in vain has hardly worked since it asked before, and may go on so.
-            asks_on = self.is_of_loop and self.timeouts and self.over is None
+            asks_on = self.is_of_loop and self.polls.timeouts and self.over is None
             return 1 if asks_on else 1 + self.before_ns
         if self.is_asking:
             return 1 + min(self.before_ns, after_ns)
@@ -336,7 +367,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     def did_not_run_in(self, other: "ThreadWait", since: int | None = None) -> bool:
         """Whether the thread did not run while the other one waited, or ``since`` this look."""
         since = first_known(since, other.begun)
-        if first_known(self.polled_since, self.begun) > since and not self.is_first:
+        if self.polled_since > since and not self.is_first:
             return False
         over = self.last_repeated_wait.over
         if over is None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from profiler.aggregation.sorted_waits import HIDDEN, SLEEP, SortedWaits, waits_for_clients
-from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
+from profiler.aggregation.thread_wait import MIN_WORK_NS, EndCounts, ThreadWait
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 
 # A look goes through so many threads at most.
@@ -52,12 +52,12 @@ def _without_rare_timers(
     virtual machine: less than two thirds of their ends were with waits of these, or less than half
     as many as of something known.
     """
-    most = max([end.ended_with for end in known], default=0)
-    return [
-        end
-        for end in timed
-        if not most or (2 * end.ended_with > most and 3 * end.ended_with >= 2 * end.ends)
-    ]
+    most = max([end.end_counts.with_workers for end in known], default=0)
+
+    def is_rare(counts: EndCounts) -> bool:
+        return 2 * counts.with_workers <= most or 3 * counts.with_workers < 2 * counts.ends
+
+    return [end for end in timed if not (most and is_rare(end.end_counts))]
 
 
 class WaitChains:
@@ -164,7 +164,7 @@ class WaitChains:
         asking = [end for end in passed if self._asks_others(end)]
         if asking:  # a proxy and its clients wait for each other, and the proxy for its server
             return asking
-        serving = self._waits.serving.keys() & passed
+        serving = [end for end in passed if end in self._waits.serving]
         if serving and not any(self._waits_for_own_server(each) for each in passed):
             return serving
         polling = [
@@ -225,7 +225,7 @@ class WaitChains:
         waited for.
         """
         reached: list[ThreadWait] = []
-        known = {start}
+        known: dict[ThreadWait, None] = {start: None}
         passed: set[int] = set()
         asked: dict[int, ThreadWait] = {}  # for the threads of a process
         pending = [start]
@@ -254,10 +254,10 @@ class WaitChains:
                     continue
                 if is_idle and helper.process in passed:
                     continue
-                known.add(helper)
+                known[helper] = None
                 pending.append(helper)
         self._is_cut = bool(pending)
-        return reached, known
+        return reached, known.keys()
 
     def _waits_of_helpers(
         self, wait: ThreadWait, blocked: BlockedThread | None

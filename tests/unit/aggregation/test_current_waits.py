@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.current_waits import ChangedWaits, ThreadWaits
+from profiler.aggregation.thread_wait import EndCounts
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
@@ -65,6 +66,15 @@ def test_what_children_used_that_their_parent_has_waited_for_held_it_back() -> N
     assert wait.helped_ns == 50 * NS_PER_MS
 
 
+def test_processes_that_seem_to_be_each_others_children_are_counted_once() -> None:
+    """The id of a parent that has ended was given anew while all processes were read."""
+    looks = Looks()
+    circle = {1: ProcessSeen(2, 0), 2: ProcessSeen(1, 5)}
+    looks.add({1: Ran(CHILD)}, circle)
+    (wait,) = looks.add({1: Ran(SLEEP)}, {**circle, 2: ProcessSeen(1, 9)}).over
+    assert wait.helped_ns == 4
+
+
 @pytest.mark.parametrize(
     ("last", "was_for_timer"),
     [
@@ -99,4 +109,4 @@ def test_timers_that_others_ended_and_threads_that_hardly_worked_are_no_ends() -
     looks.add({1: Ran(LOCK), 2: Ran(TIMED_FUTEX), 3: Ran(NETWORK)})
     looks.add({1: Ran(LOCK, 0.1), 3: Ran(NETWORK)})
     over = {wait.thread: wait for wait in looks.add({1: Ran(LOCK, 0.1), 3: Ran(NETWORK)}).over}
-    assert (over[3].ends, over[3].ended_with) == (2, 1)
+    assert over[3].end_counts == EndCounts(2, 1)

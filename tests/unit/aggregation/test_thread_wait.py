@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from profiler.aggregation.thread_wait import ThreadWait
+from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 from tests.looked_run import DISK, LOCK, NETWORK, POLL, SLEEP
@@ -64,14 +64,16 @@ class TestRepeatedPolls:
         """It is known if one of both ended more of the polls before, and little if no work
         followed.
         """
-        poll = made(blocked=POLL, timed_out=None, turns=turns, timeouts=timeouts, is_last=is_last)
+        poll = made(
+            blocked=POLL, timed_out=None, polls=EarlierPolls(0, turns, timeouts), is_last=is_last
+        )
         poll.after_ns = round(after_ms * NS_PER_MS)
         assert poll.is_end_unclear is is_unclear
 
 
 class TestHeldBackWork:
     def test_a_loop_that_asks_in_vain_has_hardly_worked_and_a_client_has(self) -> None:
-        known = partial(made, timeouts=2, before_ns=5 * NS_PER_MS)
+        known = partial(made, polls=EarlierPolls(timeouts=2), before_ns=5 * NS_PER_MS)
         assert known(blocked=OWN_WAKE_UP).held_back_work_ns == 1
         assert known(blocked=POLL).held_back_work_ns == 5 * NS_PER_MS + 1
 

@@ -11,7 +11,12 @@ from msgspec.structs import replace
 
 from profiler.aggregation import sorted_waits, wait_chains
 from profiler.aggregation.current_waits import ThreadWaits
-from profiler.aggregation.thread_wait import ArrivalsBesideWaits, ThreadWait
+from profiler.aggregation.thread_wait import (
+    ArrivalsBesideWaits,
+    EarlierPolls,
+    EndCounts,
+    ThreadWait,
+)
 from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
@@ -358,7 +363,9 @@ class TestHandingOn:
         assert shares(*waits, children={1: [2]}) == {"network": 50.0, "other": 50.0}
 
     def test_who_asked_in_vain_sleeps_if_nobody_can_have_ended_its_wait(self) -> None:
-        timed = wait(TIMED_FUTEX, 100, over=7, timeouts=1, after_ns=2 * NS_PER_MS)
+        timed = wait(
+            TIMED_FUTEX, 100, over=7, polls=EarlierPolls(timeouts=1), after_ns=2 * NS_PER_MS
+        )
         assert shares(timed, wait(NETWORK, 1, begun=3, over=9))["sleep"] > 95
 
     def test_to_those_of_them_that_ran_before_it_was_over(self) -> None:
@@ -575,11 +582,11 @@ class TestHandingOn:
     def test_not_to_a_timer_that_hardly_ever_ended_with_those_who_work(self) -> None:
         """As those of a virtual machine, beside what ends the waits of its threads each time."""
         waiting = wait(LOCK, 300, over=7)
-        poller = wait(NETWORK, 0.2, begun=3, over=7, ended_with=6)
+        poller = wait(NETWORK, 0.2, begun=3, over=7, end_counts=EndCounts(6, 6))
         timer = partial(wait, TIMED_FUTEX, 0.2, over=7)
-        assert shares(waiting, poller, timer(ended_with=3))["network"] > 99
-        assert shares(waiting, poller, timer(ended_with=4, ends=6))["sleep"] > 99
-        assert shares(waiting, poller, timer(ended_with=4, ends=7))["network"] > 99
+        assert shares(waiting, poller, timer(end_counts=EndCounts(0, 3)))["network"] > 99
+        assert shares(waiting, poller, timer(end_counts=EndCounts(6, 4)))["sleep"] > 99
+        assert shares(waiting, poller, timer(end_counts=EndCounts(7, 4)))["network"] > 99
 
     def test_how_often_a_thread_ended_with_those_who_work(self) -> None:
         waits = ThreadWaits()
@@ -589,7 +596,10 @@ class TestHandingOn:
             blocked = {1: LOCK, 2: NETWORK, 3: TIMED_FUTEX}
             seen = [ThreadSeen(each, 1, blocked[each]) for each in threads]
             change = waits.add_look(ThreadsLook(growth=grown, seen=seen))
-            return {wait.thread: (wait.ended_with, wait.ends) for wait in change.over}
+            return {
+                wait.thread: (wait.end_counts.with_workers, wait.end_counts.ends)
+                for wait in change.over
+            }
 
         over(1, 2, 3)
         assert over(1, 2) == {1: (0, 0), 2: (1, 1)}
