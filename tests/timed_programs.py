@@ -245,6 +245,7 @@ _LONG_PROGRAMS = {
                 "handler_that_wakes_two",
             ),
             *("files", "message_queue", "message", "semaphore"),
+            *("pipe_of_processes", "pair_of_processes", "pipe_of_thread", "loop_with_heir"),
             *("queue_for_a_time", "pool_for_each_round"),
         )
     },

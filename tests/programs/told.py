@@ -4,9 +4,11 @@ python -m tests.programs.told HOW SECONDS PORT
 """
 
 import asyncio
+import contextlib
 import ctypes
 import functools
 import itertools
+import multiprocessing
 import os
 import queue
 import select
@@ -16,7 +18,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -331,6 +333,71 @@ def semaphore(seconds: float, _: str) -> None:
         _libc.semctl(number, 0, 0)
 
 
+def pipe_of_processes(seconds: float, _: str, *, is_duplex: bool = False) -> None:
+    """The parent polls for some time, again and again; both processes have both ends of the pipe,
+    as of the queues of ``multiprocessing``.
+    """
+    reader, writer = multiprocessing.Pipe(is_duplex)
+
+    def hear() -> bytes:
+        while not reader.poll(0.3):
+            pass
+        told: bytes = reader.recv()
+        return told
+
+    _told_by_child(seconds, writer.send, hear)
+
+
+def pair_of_processes(seconds: float, port: str) -> None:
+    """The same of a socket pair of which the parent does not close its child's end."""
+    pipe_of_processes(seconds, port, is_duplex=True)
+
+
+@contextlib.contextmanager
+def _with_heir(seconds: float, port: str) -> Iterator[None]:
+    """Beside a child that has all that its parent has open, and tells nothing."""
+    pid = fork_child(functools.partial(ask, port, seconds, 0))
+    yield
+    with phase("others"):
+        os.waitpid(pid, 0)
+
+
+def pipe_of_thread(seconds: float, port: str) -> None:
+    """A thread tells the main thread by a pipe."""
+    reading, writing = os.pipe()
+    end = time.monotonic() + seconds
+
+    def produce() -> None:
+        time_all()
+        while time.monotonic() < end:
+            sleep(_WAIT_SECONDS)
+            _work(_LITTLE_SECONDS)
+            os.write(writing, b".")
+        os.close(writing)
+
+    thread = threading.Thread(target=produce)
+    with _with_heir(seconds, port):
+        thread.start()
+        while thread.is_alive():
+            with phase("others"):
+                select.select([reading], [], [], 1)
+                os.read(reading, 1)
+            _work(_WORK_SECONDS)
+
+
+def loop_with_heir(seconds: float, port: str) -> None:
+    """A loop sleeps, and a child has the loop's own wake-up, too."""
+
+    async def main() -> None:
+        with _with_heir(seconds, port):
+            for _ in rounds(seconds):
+                with phase("sleep"):
+                    await asyncio.sleep(_WAIT_SECONDS)
+                _work(_WORK_SECONDS)
+
+    asyncio.run(main())
+
+
 def queue_for_a_time(seconds: float, port: str) -> None:
     """The main thread looks into a queue for some time, again and again."""
     answers: queue.Queue[bytes] = queue.Queue()
@@ -375,6 +442,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
         *(event, answer_by_event, answer_to_any_thread, time_beside_rows),
         *(signal_of_child, handler_of_signal, handler_that_wakes_two),
         *(files, message_queue, message, semaphore),
+        *(pipe_of_processes, pair_of_processes, pipe_of_thread, loop_with_heir),
         *(queue_for_a_time, pool_for_each_round),
     )
 }

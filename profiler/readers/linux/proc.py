@@ -295,12 +295,12 @@ def parse_private_anonymous_bytes(rollup: bytes) -> int | None:
     return min(max(least_bytes, 0), private_bytes, anonymous_bytes)
 
 
-def number_after(text: bytes, name: bytes) -> int | None:
+def number_after(text: bytes, name: bytes, base: int = 10) -> int | None:
     """The number after ``name``, which includes a colon or a space, at the beginning of a line;
     None if absent.
     """
     word = _word_after(text, name)
-    return int(word) if word.isdigit() else None
+    return int(word, base) if word.isdigit() else None
 
 
 def numbers_after(text: bytes, name: bytes) -> list[int]:

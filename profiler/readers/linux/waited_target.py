@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.core.files import close_files, open_or_none
@@ -212,6 +212,39 @@ def parse_system_call(text: bytes) -> SystemCall | None:
     return SystemCall(number, values[:_ARGUMENTS])
 
 
+class _OwnPair(Struct, frozen=True):
+    """Whether a process has both ends of a pipe or socket pair, and who waits for one waits in the
+    read, too.
+
+    Who wakes its own loop must neither wait for room to write nor read in vain: libraries make
+    the ends of such a pair non-blocking, and a child that has them, too, inherited them. Those of
+    Python's ``multiprocessing`` are blocking, and a parent has both ends of its children's queues.
+    """
+
+    has_both_ends: bool = False
+    is_blocking: bool = False
+
+
+_NO_OWN_PAIR = _OwnPair()
+
+
+class _WatchedEnds(Struct):
+    """The links of the other ends of pipes and socket pairs: of those ``pipes`` of which a process
+    has one end, and of ``own_pairs``, which others may have, too; and the ``sockets`` that are
+    neither, by inode.
+    """
+
+    pipes: list[str] = field(default_factory=list)
+    own_pairs: list[str] = field(default_factory=list)
+    sockets: dict[int, Socket] = field(default_factory=dict)
+
+    def add_end(self, link: str, pair: _OwnPair) -> None:
+        if not pair.has_both_ends:
+            self.pipes.append(link)
+        elif pair.is_blocking:
+            self.own_pairs.append(link)
+
+
 _OTHER = BlockedThread(wait=Wait("other"))
 _SLEEP = BlockedThread(wait=Wait("sleep"))
 # A wait for a futex for a limited time, as of Java's Thread.sleep, Python's Event.wait and a
@@ -312,7 +345,7 @@ class WaitResolver:
         self.sockets = SocketTable(proc_folder, own_cpu_ns, peer_inode, find_streams)
         self._shared = SharedLinks(proc_folder, batch_pids, self._link_of_descriptor)
         self._ends: dict[int, int] = {}  # the inodes of connections and of their other ends
-        self._own_pairs: dict[tuple[int, str], bool] = {}
+        self._own_pairs: dict[tuple[int, str], _OwnPair] = {}
         self._rings: IoUringRings | None = None
 
     def is_restarted(self, call: SystemCall) -> bool:
@@ -821,66 +854,78 @@ class WaitResolver:
         links = self._links_of_descriptors(pid, descriptors)
         if not links:
             return _OTHER
-        inodes = {int(link[len(_SOCKET) : -1]): link for link in links if link.startswith(_SOCKET)}
-        sockets = dict(zip(inodes, self.sockets.find_sockets(pid, inodes, now_ns), strict=True))
-        others: dict[int, Socket] = {}
-        pipes = [
-            link
-            for link in links
-            if link.startswith(_PIPE) and not self._has_both_ends(pid, link, now_ns)
-        ]
-        for inode, socket in sockets.items():
-            is_pair = socket.pair_inode is not None or socket.may_be_paired
-            if is_pair and self._has_both_ends(pid, inodes[inode], now_ns, socket.pair_inode):
-                continue
-            if socket.pair_inode is None:
-                others[inode] = socket
-            else:
-                pipes.append(f"{_SOCKET}{socket.pair_inode}]")
+        found = self._find_ends(pid, links, now_ns)
         if self.sockets.has_postponed:
             return BlockedThread(wait=Wait("network"))
-        others = self._without_connections_to_itself(others, inodes.values())
-        pipes.extend(self._ends_of_terminals(pid, links, now_ns))
+        sockets = self._without_connections_to_itself(found.sockets, links)
+        pipes = [*found.pipes, *self._ends_of_terminals(pid, links, now_ns)]
         watched = _wait_for_watched(links)
-        if pipes:
-            watched = self._wait_for_pipe(pid, pipes, now_ns)
-            watched = replace(watched, has_timeout=has_timeout)
-        if others:
-            blocked = self._wait_for_sockets(pid, others, now_ns, has_timeout=has_timeout)
+        if pipes or self._shared.other_holders_of(pid, found.own_pairs, now_ns):
+            watched = self._wait_for_pipe(pid, [*pipes, *found.own_pairs], now_ns)
+            helpers = watched.helpers if pipes else "memory"  # the process's own threads may send
+            watched = replace(watched, helpers=helpers, has_timeout=has_timeout)
+        if sockets:
+            blocked = self._wait_for_sockets(pid, sockets, now_ns, has_timeout=has_timeout)
             has_other = watched.wait.kind != _OTHER.wait.kind
             return replace(blocked, otherwise=watched) if has_other else blocked
-        if has_timeout and not pipes:
+        if has_timeout and watched.wait.kind != "pipe":
             return _for_limited_time(watched)
         return watched
 
-    def _has_both_ends(
+    def _find_ends(self, pid: int, links: Sequence[str], now_ns: int) -> _WatchedEnds:
+        """The other ends of what the process watches, without its own wake-ups."""
+        found = _WatchedEnds()
+        for link in [link for link in links if link.startswith(_PIPE)]:
+            found.add_end(link, self._find_pair(pid, link, now_ns))
+        inodes = {int(link[len(_SOCKET) : -1]): link for link in links if link.startswith(_SOCKET)}
+        sockets = dict(zip(inodes, self.sockets.find_sockets(pid, inodes, now_ns), strict=True))
+        for inode, socket in sockets.items():
+            pair = _NO_OWN_PAIR
+            if socket.pair_inode is not None or socket.may_be_paired:
+                pair = self._find_pair(pid, inodes[inode], now_ns, socket.pair_inode)
+            if socket.pair_inode is not None:
+                found.add_end(f"{_SOCKET}{socket.pair_inode}]", pair)
+            elif not pair.has_both_ends:
+                found.sockets[inode] = socket
+        return found
+
+    def _find_pair(
         self, pid: int, link: str, now_ns: int, pair_inode: int | None = None
-    ) -> bool:
-        """Whether the process has both ends of a pipe (one inode) or a socket pair: its own
-        wake-up.
+    ) -> _OwnPair:
+        """What the process has of a pipe (one inode) or a socket pair.
 
         The ends of a pair whose other inode is not known are neighbours. A listener, and an end
         whose server is known, may be a neighbour, too.
         """
-        is_own = self._own_pairs.get((pid, link))
-        if is_own is None:
+        pair = self._own_pairs.get((pid, link))
+        if pair is None:
             if len(self._own_pairs) >= _MAX_OWN_PAIRS:
                 self._own_pairs.clear()
-            numbers = proc.numeric_entries(f"{self._folder}/{pid}/fd")
-            links = [self._link_of_descriptor(pid, number) for number in numbers[:_MAX_DESCRIPTORS]]
+            numbers = proc.numeric_entries(f"{self._folder}/{pid}/fd")[:_MAX_DESCRIPTORS]
+            links = {number: self._link_of_descriptor(pid, number) for number in numbers}
+            here = [number for number, each in links.items() if each == link]
             if link.startswith(_PIPE):
-                is_own = links.count(link) > 1
+                has_both_ends = len(here) > 1
             elif pair_inode is not None:
-                is_own = f"{_SOCKET}{pair_inode}]" in links
+                has_both_ends = f"{_SOCKET}{pair_inode}]" in links.values()
             else:
                 inode = int(link[len(_SOCKET) : -1])
-                beside = [one for one in (inode - 1, inode + 1) if f"{_SOCKET}{one}]" in links]
+                neighbours = (inode - 1, inode + 1)
+                beside = [one for one in neighbours if f"{_SOCKET}{one}]" in links.values()]
                 ends = self.sockets.find_sockets(pid, beside, now_ns)
                 if self.sockets.has_postponed:
-                    return False
-                is_own = any(end.may_be_paired for end in ends)
-            self._own_pairs[pid, link] = is_own
-        return is_own
+                    return _NO_OWN_PAIR
+                has_both_ends = any(end.may_be_paired for end in ends)
+            is_blocking = has_both_ends and all(self._is_blocking(pid, number) for number in here)
+            pair = _OwnPair(has_both_ends, is_blocking)
+            self._own_pairs[pid, link] = pair
+        return pair
+
+    def _is_blocking(self, pid: int, descriptor: int) -> bool:
+        """Whether who reads or writes there waits for it."""
+        information = proc.read_or_none(f"{self._folder}/{pid}/fdinfo/{descriptor}") or b""
+        flags = proc.number_after(information, b"flags:", base=8)
+        return flags is not None and not flags & os.O_NONBLOCK
 
 
 def lock_holder_pids(locks: bytes, place: bytes) -> frozenset[int]:

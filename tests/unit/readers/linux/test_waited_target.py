@@ -7,7 +7,7 @@ import socket
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import count
@@ -588,6 +588,65 @@ def test_a_loop_that_watches_both_ends_of_a_connection_waits_for_itself(
     other.mkdir(parents=True)
     (other / "5").symlink_to("socket:[601]")
     assert process.blocked("recvmsg", 3, now=6).helper_pids == {8}, "this process has inherited it"
+
+
+@pytest.mark.parametrize(
+    ("flags", "heir", "blocked"),
+    [
+        (("00", "01"), "pipe:[88]", (Wait("pipe"), "memory", {8})),
+        (("04000", "01"), "pipe:[88]", (Wait("sleep"), "nobody", frozenset())),
+        (("00", "04001"), "pipe:[88]", (Wait("sleep"), "nobody", frozenset())),
+        (("00", "01"), "pipe:[89]", (Wait("sleep"), "nobody", frozenset())),
+        ((None, "01"), "pipe:[88]", (Wait("sleep"), "nobody", frozenset())),
+    ],
+    ids=["queue", "own wake-up", "read in vain only", "nobody has it", "not readable"],
+)
+def test_a_blocking_pipe_of_which_others_have_the_ends_too_is_one_to_them(
+    process: FakeProcess,
+    flags: Sequence[str | None],
+    heir: str,
+    blocked: tuple[Wait, str, Collection[int]],
+) -> None:
+    """So are the queues of Python's multiprocessing; who wakes its own loop must not block."""
+    process.resolver = WaitResolver(
+        waiting_calls_of_machine("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        batch_pids=lambda: (PID, 8),
+    )
+    process.opens(fd3="pipe:[88]", fd4="pipe:[88]")
+    for descriptor, text in zip((3, 4), flags, strict=True):
+        if text is not None:
+            path = process.folder / "fdinfo" / str(descriptor)
+            path.write_text(f"pos:\t0\nflags:\t{text}\nmnt_id:\t14\n")
+    other = process.folder.parent / "8" / "fd"
+    other.mkdir(parents=True)
+    (other / "3").symlink_to(heir)
+    found = process.blocked_in_poll([3], 300)
+    assert (found.wait, found.helpers, found.helper_pids) == blocked
+    assert found.has_timeout
+
+
+def test_a_blocking_socket_pair_is_one_to_the_child_that_has_its_ends_too(
+    process: FakeProcess,
+) -> None:
+    process.resolver = WaitResolver(
+        waiting_calls_of_machine("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        peer_inode={501: 509, 509: 501}.get,
+        batch_pids=lambda: (PID, 8),
+    )
+    process.table("unix", unix_line(501), unix_line(509))
+    process.opens(fd3="socket:[501]", fd4="socket:[509]")
+    (process.folder / "fdinfo" / "3").write_text("pos:\t0\nflags:\t02\n")
+    other = process.folder.parent / "8" / "fd"
+    other.mkdir(parents=True)
+    assert process.polls([3], 300) == Wait("sleep")
+    (other / "4").symlink_to("socket:[509]")
+    found = process.blocked("poll", 64, 1, 300, now=6)
+    assert found.wait == Wait("pipe")
+    assert found.helper_pids == {8}
 
 
 def test_neighbours_that_socketpair_did_not_make_are_no_own_wake_up(process: FakeProcess) -> None:
