@@ -143,6 +143,9 @@ _LONG_PROGRAMS = {
     "web server to which nobody comes": _long(_turns("serve_nobody 8")),
     "web server whose pool works": _long(_turns("serve_by_pool 10 {visited}")),
     "child of which its parent asks whether it has ended": _long(_turns("ask_for_child 10 {port}")),
+    "child of which its parent asks, and works more": _long(
+        _turns("ask_for_idle_child 12 {port}"), points=IN_TURNS_POINTS
+    ),
     "child that holds the lock of a file": _long(_turns("locked_by_child 10 {folder}/lock")),
     "signal that does not come": _long(_turns("wait_for_signal 8")),
     "16 threads: network, disk": _long(

@@ -295,7 +295,7 @@ class ThreadWaits:
             _note_woken_before(before, wait)
             _add_work_between_waits(before, wait, thread, change)
             self._count_arrivals(before, wait, thread)
-            self._note_asking(before, wait)
+            self._note_asking(before, wait, change)
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
 
@@ -348,16 +348,19 @@ class ThreadWaits:
         change.begun.append(wait)
         before.is_end_seen = before.is_known = True
         before.after_ns = work_ns = before.work_until(wait)
-        self._note_asking(before, wait)
+        self._note_asking(before, wait, change)
         wait.before_ns = work_ns or before.before_ns
         self._count_arrivals(before, wait, thread)
         change.known.append(before)
         return True
 
-    def _note_asking(self, before: ThreadWait, wait: ThreadWait) -> None:
+    def _note_asking(self, before: ThreadWait, wait: ThreadWait, change: ChangedWaits) -> None:
         """Note of two sleeps whether the thread asked in between whether a child has ended."""
-        if wait.process in self.children and before.asks_until(wait):
-            before.is_asking = wait.is_asking = True
+        if wait.process not in self.children:
+            return
+        first = before.sleep_on(wait)
+        if first is not None:
+            change.repeated.append(first)
 
     def _note_timer(self, before: ThreadWait) -> None:
         """Note of a loop's wait whether it was for a timer: so is the last one, as nothing follows

@@ -4,7 +4,7 @@ A wait for somebody to come is idle. A wait for work of others hands its weight 
 (:mod:`wait_chains`). Every other wait is firm: it says what its thread waits for.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.readers.linux.wait_types import BlockedThread, Wait
@@ -74,11 +74,15 @@ class SortedWaits:
     ``serving`` are those of ``handing`` which also wait for somebody to come, and for whom.
     ``stopped`` threads go on when somebody lets them, ``able`` ones are not blocked. ``named`` has
     what some of ``handing`` waited for, where the end of the wait says more than its kind.
-    ``by_process`` are all of these by process; it is empty if nobody hands on.
+    ``by_process`` are all of these by process; it is empty if nobody hands on. ``has_unknown``: a
+    thread asks whether its child has ended, which can run.
     """
 
-    def __init__(self, waits: Collection[ThreadWait]) -> None:
+    def __init__(
+        self, waits: Collection[ThreadWait], children: Mapping[int, Collection[int]]
+    ) -> None:
         self._waits = waits
+        self.has_unknown = False
         self.firm: dict[ThreadWait, Wait] = {}
         self.idle: dict[ThreadWait, Wait] = {}
         self.serving: dict[ThreadWait, Wait] = {}
@@ -95,10 +99,22 @@ class SortedWaits:
                 self.firm[wait] = blocked.wait
             else:
                 self._add_uncertain(wait, blocked)
+        if self.able:
+            self._leave_out_those_who_ask_for_able(children)
         if self.handing:
             for group in (self.firm, self.idle, self.handing, self.able, self.stopped):
                 for wait in group:
                     self.by_process.setdefault(wait.process, []).append(wait)
+
+    def _leave_out_those_who_ask_for_able(self, children: Mapping[int, Collection[int]]) -> None:
+        """Leave out the sleeps of who asks whether a child has ended which can run: what that has
+        waited for until it could is not known.
+        """
+        able = {wait.process for wait in self.able}
+        for wait in [wait for wait in self.firm if wait.is_asking]:
+            if not able.isdisjoint(children.get(wait.process, ())):
+                del self.firm[wait]
+                self.has_unknown = True
 
     def _add_uncertain(self, wait: ThreadWait, blocked: BlockedThread) -> None:
         """Sort a wait of which its end may say more than its kind."""

@@ -80,6 +80,16 @@ class _RepeatedWaits(Struct, eq=False):
     before: deque["ThreadWait"]
 
 
+class _Sleeps(Struct, eq=False):
+    """Sleeps of a thread one after the other, with hardly any work in between: since the ``first``.
+
+    ``is_asking``: between two looks there were several of them.
+    """
+
+    first: "ThreadWait"
+    is_asking: bool = False
+
+
 class ThreadWait(Struct, eq=False, kw_only=True):
     """One wait of a thread, from the look that saw it first (``begun``) to the first look before
     which the thread has run (``over``); if the thread was left for later looks, it may have been
@@ -96,8 +106,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
     ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
     ``after_ns`` the same of when it runs next, None until that is known. ``is_known``: nothing
-    later changes it. ``is_asking``: it is one of many sleeps one after the other, with hardly any
-    work in between, of a process that has children.
+    later changes it. ``sleeps``: those of a process that has children, one after the other, with
+    hardly any work in between.
 
     The end: ``came`` says of each connection whether something came, ``had_come`` of any one of the
     wait before. ``was_woken``: it was over before its timeout; ``is_end_seen``: the thread was
@@ -133,7 +143,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     before_ns: int = 0
     after_ns: int | None = None
     is_known: bool = False
-    is_asking: bool = False
+    sleeps: _Sleeps | None = None
 
     over: int | None = None
     over_since: int | None = None
@@ -190,12 +200,37 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the thread sleeps again and again until the following wait, and does hardly
         anything in between.
         """
+        return int(following.slices) - int(self.slices) > 1 and self._sleeps_until(following)
+
+    def _sleeps_until(self, following: "ThreadWait") -> bool:
+        """Whether the thread sleeps, and sleeps again after hardly any work."""
         if following.is_of_worker:  # others have taken the CPU, or a lock, from it in between
             return False
-        slices = int(following.slices) - int(self.slices)
-        if slices <= 1 or following.run_ns - self.run_ns >= slices * _MAX_ASKING_NS:
+        if not (self.is_sleep and following.is_sleep):
             return False
-        return self.is_sleep and following.is_sleep
+        slices = int(following.slices) - int(self.slices)
+        return following.run_ns - self.run_ns < slices * _MAX_ASKING_NS
+
+    def sleep_on(self, following: "ThreadWait") -> "ThreadWait | None":
+        """Note whether the thread asks whether a child has ended, and sleeps until it asks again;
+        returns the first of these sleeps if that is new of them.
+        """
+        if not self._sleeps_until(following):
+            return None
+        if self.sleeps is None:
+            self.sleeps = _Sleeps(self)
+        following.sleeps = self.sleeps
+        if self.sleeps.is_asking or not self.asks_until(following):
+            return None
+        self.sleeps.is_asking = True
+        return self.sleeps.first
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the thread sleeps until it asks again whether a child has ended: of these sleeps,
+        several were between two looks, though each look may have seen one of the others.
+        """
+        return self.sleeps is not None and self.sleeps.is_asking
 
     @property
     def polled_since(self) -> int:

@@ -59,7 +59,7 @@ def same_certain_wait(waits: Collection[ThreadWait]) -> Wait | None:
     blocked = waiting[0].blocked if waiting else None
     if blocked is None or not blocked.is_certain:
         return None
-    if all(wait.blocked is blocked and wait.is_plain for wait in waiting):
+    if all(wait.blocked is blocked and wait.is_plain and not wait.is_asking for wait in waiting):
         return blocked.wait
     return None
 
@@ -72,9 +72,9 @@ class LookDivision:
     def __init__(
         self, waits: Collection[ThreadWait], children: Mapping[int, Collection[int]]
     ) -> None:
-        self._waits = SortedWaits(waits)
+        self._waits = SortedWaits(waits, children)
         self._chains = WaitChains(self._waits, children)
-        self._has_unknown = False
+        self._has_unknown = self._waits.has_unknown
 
     def share_of_each_wait(self) -> Mapping[Wait, float]:
         """The share of each wait; empty if no thread is blocked, or all that are wait for some of

@@ -226,19 +226,34 @@ def _in_child(work: Callable[[], object]) -> int:
     return pid
 
 
-def ask_for_child(seconds: float, port: str) -> None:
-    """A child asks a slow server; its parent asks again and again whether it has ended."""
+def _ask_for_children(seconds: float, work: Callable[[], object], own_seconds: float) -> None:
+    """The parent asks again and again whether its child has ended."""
     end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pid = _in_child(work)
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            time.sleep(0.05)
+        compute(own_seconds)
+
+
+def ask_for_child(seconds: float, port: str) -> None:
+    """A child works, and asks a slow server."""
 
     def work() -> None:
         compute(0.3)
         _ask(_connect(port), 0.9)
 
-    while time.monotonic() < end:
-        pid = _in_child(work)
-        while not os.waitpid(pid, os.WNOHANG)[0]:
-            time.sleep(0.05)
+    _ask_for_children(seconds, work, 0.05)
+
+
+def ask_for_idle_child(seconds: float, port: str) -> None:
+    """A child asks a slow server; its parent works more."""
+
+    def work() -> None:
+        _ask(_connect(port), 0.7)
         compute(0.05)
+
+    _ask_for_children(seconds, work, 0.1)
 
 
 def locked_by_child(seconds: float, path: str) -> None:
@@ -290,6 +305,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
             serve_nobody,
             serve_by_pool,
             ask_for_child,
+            ask_for_idle_child,
             locked_by_child,
             wait_for_signal,
             spin,

@@ -1,6 +1,6 @@
 """Whose wait held the run back, at one look."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -116,6 +116,31 @@ class TestWeights:
         growth = [ThreadTimeGrowth(100 * NS_PER_MS, 0, thread=1, process=1, slices=b"30")]
         run.look(Did(1, SLEEP), Did(2, NETWORK, run=0.01, process=2), growth=growth)
         assert run.parts["sleep"] == pytest.approx(sleep, abs=2), run.parts
+
+    @pytest.mark.parametrize(
+        ("slices", "sleep"), [((1, 2, 8), 1), ((1, 2, 3), 18)], ids=["asks", "sleeps"]
+    )
+    def test_who_asks_may_be_seen_in_each_of_its_first_sleeps(
+        self, slices: Sequence[int], sleep: float
+    ) -> None:
+        """Before the first, it worked; the last look tells that all were for what it asks."""
+        run = LookedRun({1: 0, 2: 1})
+        run.look(Did(1, SLEEP, run=0.1), Did(2, FILE_LOCK, run=0.01, process=2))
+        for so_far in slices:
+            text = b"%d" % so_far
+            growth = [ThreadTimeGrowth(NS_PER_MS // 5, 0, thread=1, process=1, slices=text)]
+            run.look(Did(1, SLEEP), growth=growth)
+        run.look(Did(2, FILE_LOCK, run=0.01, process=2))
+        assert run.parts["sleep"] == pytest.approx(sleep, abs=0.5), run.parts
+
+    def test_who_asks_for_a_child_that_can_run_does_not_say_what_that_waited_for(self) -> None:
+        asks_on = wait(SLEEP, 1, slices=b"9")
+        wait(SLEEP, 1).sleep_on(asks_on)
+        child = wait(None, process=2)
+        assert shares(asks_on, child, children={1: (2,)}) == {}
+        assert shares(asks_on, child, children={3: (2,)}) == {"sleep": 100.0}
+        assert shares(wait(SLEEP, 1), child, children={1: (2,)}) == {"sleep": 100.0}
+        assert same_certain_wait((asks_on, child)) is None
 
     def test_in_proportion_to_the_work_that_a_wait_held_back(self) -> None:
         assert shares(wait(NETWORK, 30), wait(SLEEP, 10)) == {"network": 75.0, "sleep": 25.0}
