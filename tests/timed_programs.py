@@ -188,8 +188,16 @@ _LONG_PROGRAMS = {
         f"handed on: {name}": _long(
             f"{{python}} -m tests.programs.handed_on {name} {{times}} {{port}}"
         )
-        for name in ("selector", "selector_with_timeout", "loop", "wheel", "timer", "scheduler")
+        for name in (
+            *("selector", "selector_with_timeout"),
+            *("loop", "wheel", "timer", "scheduler"),
+        )
     },
+    # How its last wait ends, nobody sees.
+    "handed on: woken_selector": _long(
+        "{python} -m tests.programs.handed_on woken_selector 30 0.15 0.45 {port}",
+        points=IN_TURNS_POINTS,
+    ),
     **{
         f"server of the run: {name}": _long(
             f"{{python}} -m tests.programs.pools {name} 20 {{port}}"

@@ -522,6 +522,8 @@ def _add_work_between_waits(
     elif _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
         if has_come:
             before.repeat_after_work(wait)
+        elif _was_woken_to_ask(before, wait):
+            _note_what_followed(before, work_ns, change)
         else:
             before.repeat_without_work(wait)
     elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
@@ -551,6 +553,17 @@ def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
         if before.before_ns < MIN_WORK_NS:
             return False
     return _shows_same_wait(blocked, wait.blocked)
+
+
+def _was_woken_to_ask(before: ThreadWait, wait: ThreadWait) -> bool:
+    """Whether neither the timeout nor something that came ended the loop's wait, and it waits for
+    an answer now, but waited for nobody's before: another thread has woken it to send a question,
+    as that which uses an HTTP client of Java.
+    """
+    blocked, now = before.blocked, wait.blocked
+    if blocked is None or now is None or blocked.until_ns is None:
+        return False
+    return before.timed_out is False and now.awaits_answer and not blocked.awaits_answer
 
 
 def _gives_up_answer(before: ThreadWait, wait: ThreadWait) -> bool:

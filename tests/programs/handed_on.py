@@ -81,6 +81,38 @@ def selector_with_timeout(
     selector(seconds, compute_seconds, wait_seconds, port, timeout=0.5)
 
 
+def woken_selector(seconds: float, compute_seconds: float, wait_seconds: float, port: str) -> None:
+    """A thread is woken to ask on a kept connection, as that of an HTTP client of Java; between its
+    questions, the main thread sleeps.
+    """
+    connection = socket.create_connection(("127.0.0.1", int(port)))
+    woken, waking = socket.socketpair()
+    watched = selectors.DefaultSelector()
+    for watched_socket in (connection, woken):
+        os.set_blocking(watched_socket.fileno(), False)
+        watched.register(watched_socket, selectors.EVENT_READ)
+    answers, nobody_sets = queue.SimpleQueue[bytes](), threading.Event()
+
+    def receive() -> None:
+        while True:
+            for key, _ in watched.select(3):
+                if key.fileobj is connection:
+                    answers.put(connection.recv(1))
+                else:
+                    connection.sendall(woken.recv(64))
+
+    threading.Thread(target=receive, daemon=True).start()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        waking.sendall(f"{wait_seconds}\n".encode())
+        with phase("network"):
+            answers.get()
+        compute(compute_seconds)
+        with phase("sleep"):
+            nobody_sets.wait(wait_seconds)
+        compute(compute_seconds)
+
+
 def loop(seconds: float, compute_seconds: float, wait_seconds: float, port: str) -> None:
     """An event loop receives, and its pool computes."""
 
@@ -159,7 +191,10 @@ def wheel(seconds: float, compute_seconds: float, wait_seconds: float, port: str
 
 SOURCES: dict[str, Callable[[float, float, float, str], None]] = {
     function.__name__: function
-    for function in (selector, selector_with_timeout, loop, wheel, timer, scheduler)
+    for function in (
+        *(selector, selector_with_timeout, woken_selector),
+        *(loop, wheel, timer, scheduler),
+    )
 }
 
 

@@ -669,6 +669,26 @@ class TestWhatDidItWaitFor:
         assert run.parts["network"] > 80
         assert run.parts.get("lock", 0) < 3
 
+    @pytest.mark.parametrize(
+        ("timed_out", "sleep"), [(False, 50), (True, 0), (None, 0)], ids=["woken", "due", "unclear"]
+    )
+    def test_a_poll_does_not_go_on_after_another_thread_woke_it_to_ask(
+        self,
+        timed_out: bool | None,  # noqa: FBT001
+        sleep: float,
+    ) -> None:
+        """As that of an HTTP client of Java, whose user has slept."""
+        poll = replace(POLL, until_ns=seconds(1000))
+        asked = replace(poll, connections=(replace(CONNECTION, owes=True),))
+        run = LookedRun().look(Did(1, poll, 0.0005), Did(2, TIMED_FUTEX, 0.1))
+        for _ in range(20):
+            run.look()
+            ended = Did(1, asked, 0.0005, came=(False,), timed_out=timed_out)
+            run.look(ended, Did(2, LOCK, 0.1)).look()
+            run.look(Did(1, poll, 0.0005, came=(True,)), Did(2, TIMED_FUTEX, 0.1))
+        blocked = 100 - run.parts["on_cpu"]
+        assert 100 * run.parts.get("sleep", 0) / blocked == pytest.approx(sleep, abs=5), run.parts
+
     def test_who_is_seen_to_run_as_its_process_dies_has_woken_nobody(self) -> None:
         """A lock that nobody releases, beside a subscriber to whom nobody writes."""
         for dying in ((), (Did(1, None, 0.0001), Did(2, None, 0.0001))):
