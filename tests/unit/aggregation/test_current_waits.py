@@ -25,6 +25,7 @@ class Ran(Struct, frozen=True):
     run_ms: float = 2
     came: tuple[bool | None, ...] = ()
     timed_out: bool | None = False
+    was_woken: bool = False
 
 
 class Looks:
@@ -41,7 +42,7 @@ class Looks:
             for thread, each in ran.items()
         ]
         seen = [
-            ThreadSeen(thread, 1, each.blocked, each.came, timed_out=each.timed_out)
+            ThreadSeen(thread, 1, each.blocked, each.came, each.was_woken, each.timed_out)
             for thread, each in ran.items()
         ]
         return self.waits.add_look(
@@ -110,3 +111,72 @@ def test_timers_that_others_ended_and_threads_that_hardly_worked_are_no_ends() -
     looks.add({1: Ran(LOCK, 0.1), 3: Ran(NETWORK)})
     over = {wait.thread: wait for wait in looks.add({1: Ran(LOCK, 0.1), 3: Ran(NETWORK)}).over}
     assert over[3].end_counts == EndCounts(2, 1)
+
+
+def test_a_wait_that_changes_without_a_run_was_not_woken_and_follows_the_same_work() -> None:
+    looks = Looks()
+    looks.add({1: Ran(OWN_WAKE_UP, 5)})
+    change = looks.add({1: Ran(SLEEP, 0, was_woken=True)})
+    assert not change.over[0].was_woken
+    assert change.begun[0].before_ns == 5 * NS_PER_MS
+
+
+@pytest.mark.parametrize(
+    ("following", "follows_woken"),
+    [(Ran(OWN_WAKE_UP, was_woken=True), True), (Ran(SLEEP, was_woken=True), False)],
+)
+def test_only_a_wait_for_the_same_follows_one_that_was_woken(
+    following: Ran, *, follows_woken: bool
+) -> None:
+    looks = Looks()
+    looks.add({1: Ran(OWN_WAKE_UP)})
+    change = looks.add({1: following})
+    assert change.over[0].was_woken
+    assert change.begun[0].follows_woken is follows_woken
+
+
+MONITOR = replace(TIMED_FUTEX, until_ns=1)  # of Java
+
+
+@pytest.mark.parametrize(
+    ("first", "following", "asks_again"),
+    [
+        (Ran(MONITOR), Ran(MONITOR, 0.05), True),
+        (Ran(MONITOR), Ran(MONITOR, 0.5), False),
+        (Ran(MONITOR, 0.5), Ran(MONITOR, 0.05), False),
+        (Ran(MONITOR), Ran(MONITOR, 0.05, was_woken=True), False),
+        (Ran(MONITOR), Ran(NETWORK, 0.05), False),
+        (Ran(replace(LOCK, until_ns=1)), Ran(replace(LOCK, until_ns=1), 0.05), False),
+        (Ran(replace(SLEEP, until_ns=1)), Ran(replace(SLEEP, until_ns=1), 0.05), False),
+    ],
+    ids=["asks", "works", "had no work", "woken", "something else", "a lock", "a sleep"],
+)
+def test_who_works_for_other_threads_asks_again_and_again_whether_it_may_go_on(
+    first: Ran, following: Ran, *, asks_again: bool
+) -> None:
+    looks = Looks()
+    looks.add({1: first})
+    (over,) = looks.add({1: following}).over
+    assert (over.next_poll is not None) is asks_again
+
+
+OTHER_POLL = replace(POLL, connections=(replace(POLL.connections[0], stream=b"2"),))
+
+
+@pytest.mark.parametrize(
+    ("following", "goes_on"),
+    [
+        (Ran(POLL, 2, came=(True,)), True),
+        (Ran(POLL, 4, came=(True,)), False),
+        (Ran(POLL, 2, came=(False,)), False),
+        (Ran(POLL, 0.5, came=(False,)), True),
+        (Ran(OTHER_POLL, 0.5, came=(False,)), False),
+    ],
+)
+def test_a_loop_goes_on_waiting_after_little_work_with_what_came_and_hardly_any_without(
+    following: Ran, *, goes_on: bool
+) -> None:
+    looks = Looks()
+    looks.add({1: Ran(POLL)})
+    (over,) = looks.add({1: following}).over
+    assert (over.repeated is not None) is goes_on
