@@ -295,10 +295,14 @@ _LONG_PROGRAMS = {
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),
     **{
         f"short children: {name}": _long(
-            f"{{python}} -m tests.programs.tools {name} 6 {{folder}}",
+            f"{{python}} -m tests.programs.tools {name} {seconds} {{folder}}",
             points=IN_TURNS_POINTS,
         )
-        for name in ("gzip", "captured", "xargs", "pool", "double_fork")
+        for seconds, names in (
+            (6, ("gzip", "captured", "xargs", "pool")),
+            (20, ("double_fork", "ignored")),  # level 1 has a look a second
+        )
+        for name in names
     },
     "make -j2": _long("{python} -m tests.programs.tools make 6 {folder}", points=IN_TURNS_POINTS),
 }

@@ -19,7 +19,6 @@ from tests.simulation.known_runs import (
     WITHOUT_CAPABILITIES,
     Limits,
     control_group,
-    cpu_file,
     last_report,
 )
 from tests.task_endpoint import Task, TaskEndpoint
@@ -42,6 +41,8 @@ _ENTER: Mapping[Watcher, tuple[str, ...]] = {
     "sidecar 2": _WITHOUT_GROUPS,
     "sidecar 1": (*_WITHOUT_GROUPS, *WITHOUT_CAPABILITIES),
 }
+# Below the group in which ``run`` counts the CPU time.
+_ENTER_CPU_GROUP = "cpu=/sys/fs/cgroup/cpuacct$(grep :cpuacct: /proc/self/cgroup | cut -d: -f3)"
 _PROFILER = (sys.executable, "-m", "profiler")
 _SAMPLES = 3
 
@@ -55,10 +56,10 @@ def watch(program: Program) -> dict[Watcher, Observation]:
         task.has_batch_begun = False
         limits = Limits(has_slow_disk="{slow_disk}" in program.command)
         groups = stack.enter_context(control_group(limits, task.docker_id("batch"), folder))
-        task.cpu_file = cpu_file(groups)
         join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
         started = folder / "started"
-        enter = f'{join} echo $$ > {started}; exec "$@"'
+        enter = f"{_ENTER_CPU_GROUP}/{task.docker_id('batch')}; {join}"
+        enter += f'mkdir $cpu; echo $$ > $cpu/cgroup.procs; echo $$ > {started}; exec "$@"'
         late = (sys.executable, "-m", "tests.programs.late", "signal")
         report = folder / "report"
         options = ("--interval", str(program.interval_seconds), "--output", str(report))
@@ -77,6 +78,7 @@ def watch(program: Program) -> dict[Watcher, Observation]:
                 ]
                 wait_until(lambda: started.exists() and started.read_text(), "the batch to begin")
                 pid = int(started.read_text())
+                task.cpu_file = stack.enter_context(_counted_cpu(pid))
                 task.started = started.stat().st_mtime
                 task.has_batch_begun = True
                 wait_until(lambda: has_signal_handler(pid, signal.SIGALRM), "the batch to wait")
@@ -101,6 +103,19 @@ def watch(program: Program) -> dict[Watcher, Observation]:
             watcher: _observation(watcher, record, phases, program)
             for watcher, record in records.items()
         }
+
+
+@contextlib.contextmanager
+def _counted_cpu(pid: int) -> Iterator[Path]:
+    """The file with the CPU time of the batch's group, which ``run`` cannot remove."""
+    rows = (line.split(":") for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines())
+    (group,) = (path for _, controllers, path in rows if controllers == "cpuacct")
+    folder = Path(f"/sys/fs/cgroup/cpuacct{group}")
+    try:
+        yield folder / "cpuacct.usage"
+    finally:
+        folder.rmdir()
+        folder.parent.rmdir()
 
 
 @contextlib.contextmanager

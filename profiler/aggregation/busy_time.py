@@ -8,6 +8,7 @@ run: stretch by stretch it would be wrong, as two equal bursts lie on the lower 
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ _COUNTED_TIMES = 10
 _ADDED_LOOKS = 16
 # Steps in which an equation is solved.
 _HALVINGS = 20
+_Sums = TypeVar("_Sums", bound=Struct)
 
 
 class Stretch(Struct):
@@ -41,7 +43,8 @@ class Stretch(Struct):
     not ask enough threads. Those of the threads that may be able to run which it asked have used
     the ``asked_share`` of what all have.
     In between, ``able_peeks`` of the ``peeks`` found a thread that could run. ``has_lost_waits``:
-    one that could run at the begin has ended, and nobody read for how long it waited for a CPU.
+    one that could run at the begin has ended, and nobody read for how long it waited for a CPU;
+    ``has_lost_runs``: nor for how long it ran, of which no total tells.
     """
 
     start_ns: int
@@ -63,6 +66,7 @@ class Stretch(Struct):
     peeks: int = 0
     able_peeks: int = 0
     has_lost_waits: bool = False
+    has_lost_runs: bool = False
 
     @property
     def length_ns(self) -> int:
@@ -155,6 +159,14 @@ class Stretch(Struct):
             waited_ns = max(waited_ns, unread_ns)
         low_ns = min(low_ns, length_ns)
         return low_ns, max(min(self.bounded_run_ns + waited_ns, length_ns), low_ns)
+
+
+def fill_able_stretches(stretches: Sequence[Stretch], unread_ns: int) -> int:
+    """Let what ran in processes that nobody read fill the stretches whose looks found a thread that
+    could run, in turn with the threads that were read. Returns what found no room.
+    """
+    rooms = [(stretch, stretch.room_in_turn_ns) for stretch in stretches if stretch.able_ns]
+    return unread_ns - _fill_rooms_equally(rooms, unread_ns)
 
 
 def spread_unread(stretches: Sequence[Stretch], after: Stretch, unread_ns: int) -> int:
@@ -339,10 +351,40 @@ class _LookedStretches(Struct):
                 most = together
         return least
 
-    def merge(self, other: "_LookedStretches") -> None:
-        """Add the sums of other stretches."""
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+class _LostRuns(Struct):
+    """Sums over the stretches in which threads have run of which nobody knows for how long: what
+    was busy of them, and what was counted. Those threads ran and waited for a CPU like the counted
+    ones.
+    """
+
+    fixed_ns: float = 0
+    span_ns: float = 0
+    counted_ns: float = 0
+    run_ns: float = 0
+    wait_ns: float = 0
+
+    def add(self, stretch: Stretch, fixed_ns: float, span_ns: float, part: float) -> None:
+        """Add a part of a stretch."""
+        self.fixed_ns += part * fixed_ns
+        self.span_ns += part * span_ns
+        self.counted_ns += part * stretch.bounded_run_ns
+        self.run_ns += part * stretch.run_ns
+        self.wait_ns += part * stretch.wait_ns
+
+    def uncounted_run_ns(self, open_share: float) -> float:
+        """For how long these threads ran, beyond what was counted."""
+        if not self.run_ns:
+            return 0.0
+        busy_ns = self.fixed_ns + open_share * self.span_ns
+        run_part = self.run_ns / (self.run_ns + self.wait_ns)
+        return max(run_part * busy_ns - self.counted_ns, 0.0)
+
+
+def _add_sums(sums: _Sums, others: _Sums) -> None:
+    """Add the sums of other stretches."""
+    for name in sums.__struct_fields__:
+        setattr(sums, name, getattr(sums, name) + getattr(others, name))
 
 
 def _found_share(threads: float, asked_share: float) -> float:
@@ -370,6 +412,7 @@ class BusyTime(Struct):
     sure: _LookedStretches = field(default_factory=_LookedStretches)
     partial: _LookedStretches = field(default_factory=_LookedStretches)
     buckets: dict[int, _OpenStretchBucket] = field(default_factory=dict)
+    lost: _LostRuns = field(default_factory=_LostRuns)
 
     def add_part_of_interval(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
         """Add a part of a stretch; returns what is left of it."""
@@ -384,9 +427,13 @@ class BusyTime(Struct):
             busy_ns = low_ns + span_ns / 2
             self.closed_busy_ns += part * busy_ns
             self.closed_on_cpu_ns += part * min(stretch.bounded_run_ns, busy_ns)
+            if stretch.has_lost_runs:
+                self.lost.add(stretch, busy_ns, 0, part)
             return BlockedTime(part * (length_ns - busy_ns), 0.0)
         self.open_low_ns += part * low_ns
         self.open_span_ns += part * span_ns
+        if stretch.has_lost_runs:
+            self.lost.add(stretch, low_ns, span_ns, part)
         if not stretch.is_unsure:
             sums = self.partial if stretch.asked_share < 1 else self.sure
             sums.add(stretch, low_ns, span_ns, part)
@@ -429,7 +476,9 @@ class BusyTime(Struct):
 
     @property
     def on_cpu_ns(self) -> float:
-        """The busy time on a CPU: waiting is claimed only where the counters prove it."""
+        """The busy time on a CPU: waiting is claimed only where the counters prove it, or by those
+        of threads like the ones that nobody could read.
+        """
         share = self.open_share
         total_ns = self.closed_on_cpu_ns
         for number, bucket in self.buckets.items():
@@ -437,7 +486,7 @@ class BusyTime(Struct):
                 total_ns += bucket.run_ns
             else:
                 total_ns += bucket.low_ns + share * bucket.span_ns
-        return min(total_ns, self.busy_ns)
+        return min(total_ns + self.lost.uncounted_run_ns(share), self.busy_ns)
 
     def merge(self, other: "BusyTime") -> None:
         """Add the sums of other stretches."""
@@ -448,8 +497,9 @@ class BusyTime(Struct):
         self.open_span_ns += other.open_span_ns
         self.looked_ns += other.looked_ns
         self.threads_ns += other.threads_ns
-        self.sure.merge(other.sure)
-        self.partial.merge(other.partial)
+        _add_sums(self.sure, other.sure)
+        _add_sums(self.partial, other.partial)
+        _add_sums(self.lost, other.lost)
         for number, bucket in other.buckets.items():
             own = self.buckets.setdefault(number, _OpenStretchBucket())
             own.run_ns += bucket.run_ns
@@ -459,5 +509,9 @@ class BusyTime(Struct):
     def copy(self) -> "BusyTime":
         buckets = {number: replace(bucket) for number, bucket in self.buckets.items()}
         return replace(
-            self, sure=replace(self.sure), partial=replace(self.partial), buckets=buckets
+            self,
+            sure=replace(self.sure),
+            partial=replace(self.partial),
+            buckets=buckets,
+            lost=replace(self.lost),
         )

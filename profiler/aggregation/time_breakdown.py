@@ -15,7 +15,12 @@ from itertools import islice
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import Stretch, UndividedTime, spread_unread
+from profiler.aggregation.busy_time import (
+    Stretch,
+    UndividedTime,
+    fill_able_stretches,
+    spread_unread,
+)
 from profiler.aggregation.current_waits import ChangedWaits, ThreadWaits
 from profiler.aggregation.gpu_idle_breakdown import IdleGpus, IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
@@ -189,7 +194,8 @@ class TimeAccount:
     """Divides the time of one run look by look, in constant memory; without ``started_ns``, from
     the first look on.
 
-    ``gpus`` is on the clock of ``started_ns``. After a defect (``failure``), nothing more is added,
+    ``gpus`` is on the clock of ``started_ns``. ``loses_cpu_time``: nobody has the CPU time of
+    processes that have ended. After a defect (``failure``), nothing more is added,
     and nothing is said.
     """
 
@@ -197,6 +203,7 @@ class TimeAccount:
         self, started_ns: int | None, interval_ns: int, gpus: IdleGpus | None = None
     ) -> None:
         self.failure: Exception | None = None
+        self.loses_cpu_time = False
         self._waiting: list[Callable[[], None]] = []
         self._waiting_values = 0
         self._pause: _PausedLooks | None = None  # if it waits, and nothing after it
@@ -213,6 +220,7 @@ class TimeAccount:
         self._total_ns = 0  # until when the CPU time of ended processes is known
         self._ended_cpu_ns: int | None = None
         self._early_ns = 0
+        self._read_beyond_totals_ns = 0  # of ended processes
         self._threads = ThreadWaits()
         self._able: set[ThreadWait] = set()
         self._have_all_ended = True  # no thread lived at the last look
@@ -428,6 +436,7 @@ class TimeAccount:
         self._ended_cpu_ns = max(ended_cpu_ns, self._ended_cpu_ns)
         unread_ns = self._early_ns + grown_ns - read_ended_ns
         self._early_ns = max(unread_ns, -_MAX_EARLY_NS)
+        self._read_beyond_totals_ns += self._early_ns - min(unread_ns, self._early_ns)
         if unread_ns > 0:
             self._early_ns = self._spread_and_return_rest_ns(unread_ns, read_ns)
         self._total_ns = read_ns
@@ -438,9 +447,13 @@ class TimeAccount:
         self._waiting.append(partial(self._add_unread, cpu_ns, since_ns))
 
     def _add_unread(self, cpu_ns: int, since_ns: int) -> None:
+        read_ns = min(cpu_ns, self._read_beyond_totals_ns)
+        self._read_beyond_totals_ns -= read_ns
+        cpu_ns -= read_ns
         stretches = [look.stretch for look in self._open if look.stretch.end_ns > since_ns]
         until_ns = first_known(self._until_ns, since_ns)
-        spread_unread(stretches, Stretch(until_ns, until_ns), cpu_ns)
+        left_ns = fill_able_stretches(stretches, cpu_ns)
+        spread_unread(stretches, Stretch(until_ns, until_ns), left_ns)
 
     # What is asked
 
@@ -772,6 +785,7 @@ class TimeAccount:
         if look.shares is None and not (is_able and sums.has_quiet):
             look.shares = _shares_of_look(look, waits)
         shares = look.shares or {}
+        look.stretch.has_lost_runs = self.loses_cpu_time and look.stretch.has_lost_waits
         if look.stretch.length_ns:
             sums.add_stretch(look, self._gpu_idle_share(look.stretch))
         if not (is_able and sums.has_quiet):

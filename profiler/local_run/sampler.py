@@ -318,6 +318,7 @@ class RunSampler:
         self, details: Details, read_ns: int, processes: Sequence[ProcessReading]
     ) -> None:
         """Add the CPU time of the processes that have ended."""
+        details.time.loses_cpu_time = self.command.has_lost_children
         living_ns = sum([process.own_cpu_ns for process in processes])
         ended_ns = self.command.cpu_ns - living_ns
         details.time.add_total(read_ns, ended_ns, details.threads.take_read_ended_ns())

@@ -3,9 +3,11 @@
 python -m tests.programs.tools NAME SECONDS FOLDER_OR_ADDRESS
 """
 
+import contextlib
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +27,7 @@ from tests.programs.phases import (
 )
 
 _LINES = 200_000
-# Of what ends between two looks: the parent that reaps it has its CPU time.
+# Of what ends between two looks: the parent that reaps it has its CPU time, if one does.
 _SHORT_LINES, _SHORT_SECONDS = 80_000, 0.12
 _WORKERS = 2
 
@@ -110,6 +112,15 @@ def double_fork(seconds: float, _folder: str) -> None:
         os.close(reading)
 
 
+def ignored(seconds: float, _folder: str) -> None:
+    """Children whose CPU time nobody has but a control group: the kernel reaps them."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for _ in rounds(seconds):
+        pid = fork_child(lambda: compute(_SHORT_SECONDS))
+        with contextlib.suppress(ChildProcessError), phase("child"):
+            os.waitpid(pid, 0)
+
+
 def psql(seconds: float, address: str) -> None:
     """A query that takes its time in the server, which is no process of this run."""
     host, _, port = address.rpartition(":")
@@ -122,7 +133,7 @@ def psql(seconds: float, address: str) -> None:
 
 NAMES: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
-    for function in (sort, make, gzip, captured, xargs, pool, double_fork, job, psql)
+    for function in (sort, make, gzip, captured, xargs, pool, double_fork, ignored, job, psql)
 }
 
 

@@ -39,7 +39,7 @@ _MAX_CPU_SHARES = 262144
 # first sample.
 _FIRST_PHASE = "pause:6"
 _CGROUPS = Path("/sys/fs/cgroup")
-_CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
+_CONTROLLERS = ("cpu", "memory", "blkio", "pids")
 # As root, runs a command that can make no control group: they are read-only, as in most containers.
 WITHOUT_GROUPS = (
     *("unshare", "--mount", "sh", "-ec"),
@@ -138,9 +138,17 @@ def control_group(limits: Limits, name: str, disk_file: Path) -> Iterator[tuple[
                 folder.rmdir()
 
 
-def cpu_file(folders: Sequence[Path]) -> Path:
-    """The file with the CPU time of a group, in nanoseconds."""
-    return next(folder / "cpuacct.usage" for folder in folders if folder.parent.name == "cpuacct")
+@contextlib.contextmanager
+def _counted_cpu(task: Task) -> Iterator[Path]:
+    """A control group of the batch's whose CPU time the task's statistics have."""
+    folder = _CGROUPS / "cpuacct" / task.docker_id("batch")
+    folder.mkdir(exist_ok=True)
+    task.cpu_file = folder / "cpuacct.usage"
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def can_limit() -> bool:
@@ -210,9 +218,9 @@ class Execution(Struct, frozen=True, kw_only=True):
             aws.create_log_stream(GROUP, STREAM)
             address = stack.enter_context(TaskEndpoint(task)).address
             folders = self.folders or stack.enter_context(task_group)
-            task.cpu_file = cpu_file(folders)
+            counted = stack.enter_context(_counted_cpu(task))
             task.started = time.time()
-            batch = subprocess.Popen(_inside(folders, self.program))
+            batch = subprocess.Popen(_inside((*folders, counted), self.program))
             monitor = subprocess.Popen(
                 [*enter, *(() if is_privileged else WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
                 env={**aws.environment(), **settings, "ECS_CONTAINER_METADATA_URI_V4": address},

@@ -409,6 +409,34 @@ class TestDidAnythingRun:
             run.look(Did(1, NETWORK, run=0.15, wait=0.15), Did(2, NETWORK, run=0.15, wait=0.15))
         assert run.parts == {"on_cpu": 30.0, "network": 70.0}
 
+    @pytest.mark.parametrize(
+        ("loses_cpu_time", "waited", "on_cpu"),
+        [(False, 0.1, 10), (True, 0.1, 50), (True, 0.3, 25), (True, 0, 100)],
+    )
+    def test_threads_of_which_nobody_knows_for_how_long_they_ran(
+        self, waited: float, on_cpu: float, *, loses_cpu_time: bool
+    ) -> None:
+        """Children whose parent ignores their ends: after a look that found one able to run, it
+        ran and waited as those did that were read.
+        """
+        run = LookedRun(cpus=1)
+        run.account.loses_cpu_time = loses_cpu_time
+        for number in range(1, 60):
+            run.look(Did(number, None, run=0.1, wait=waited), ended=(number - 1,))
+        assert run.parts["on_cpu"] == pytest.approx(on_cpu, abs=2)
+        busy = run.parts["on_cpu"] + run.parts.get("waiting_for_cpu", 0)
+        assert busy == pytest.approx(100, abs=2)
+
+    def test_what_looks_read_of_ended_processes_does_not_count_once_more(self) -> None:
+        """No parent has their CPU time, and the task stats have all of it."""
+        run = LookedRun(cpus=1)
+        for number in range(1, 9):
+            run.look(Did(number, None, run=0.2), ended=(number - 1,), has_total=False)
+            at_ns = START_NS + seconds(run.at)
+            run.account.add_total(at_ns, 0, seconds(0.2) if number > 1 else 0)
+        run.account.add_unread(seconds(3), START_NS)
+        assert run.parts["on_cpu"] == pytest.approx(100 * (3 + 0.2 + 0.05) / 8, abs=0.5)
+
     def test_never_more_than_the_time_in_which_anything_could_run(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, run=0.25), Did(2, SLEEP, run=0.25))
         assert run.parts == {"on_cpu": 25.0, "sleep": 75.0}
