@@ -1190,6 +1190,9 @@ class ThreadReader:
         others = self._unasked_threads(self._recent, asked)
         count = 0
         for thread, pid in (workers + others)[:_MAX_STATES]:
+            # The cost of asking counts: to read the states of many others makes looks dear.
+            if count == len(workers):
+                budget.allows_threads(len(asked))
             if not budget.allows_threads():
                 break
             count += 1
