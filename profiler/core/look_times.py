@@ -10,7 +10,7 @@ from profiler.core.timestamps import NEVER_NS
 MAX_LOOKS = 5
 # The smaller part of the golden section: with the larger one, two looks of which each is the only
 # one of its step would be up to 1.62 steps apart, more than a look covers.
-_GOLDEN_PART = 0.3819660112501051
+GOLDEN_PART = 0.3819660112501051
 # The cost of a look, or of a peek, is a mean of the last ones, in which this is the part of the
 # newest: a rare expensive one, as the first, counts little. A mean that falls faster than it rises
 # would be that of the cheap ones, so that the looks together cost several times their share.
@@ -128,7 +128,7 @@ class LookTimes(Struct):
         """
         self._note_found(now_ns, look)
         self._cost_ns = _mean_ns(self._cost_ns, cost_ns)
-        self._place = (self._place + _GOLDEN_PART) % 1
+        self._place = (self._place + GOLDEN_PART) % 1
         self._index += 1
         if self._index >= self._count or is_enough or now_ns >= self._step_end_ns:
             self._begin_step(now_ns, is_enough=is_enough, can_peek=can_peek)
@@ -136,7 +136,7 @@ class LookTimes(Struct):
     def note_peek(self, now_ns: int, cost_ns: int) -> None:
         """Go on after a peek that has cost this CPU time."""
         self._peek_cost_ns = _mean_ns(self._peek_cost_ns, cost_ns)
-        self._peek_place = (self._peek_place + _GOLDEN_PART) % 1
+        self._peek_place = (self._peek_place + GOLDEN_PART) % 1
         self._peek = max(self._peek + 1, (now_ns - self._start_ns) * MAX_LOOKS // self._step_ns)
 
     def is_with_reading(self, now_ns: int) -> bool:

@@ -12,6 +12,7 @@ from heapq import nlargest
 from itertools import zip_longest
 
 from profiler.core.clock import wall_ahead_ns
+from profiler.core.look_times import GOLDEN_PART
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.batch_group import BatchGroup
@@ -1223,7 +1224,7 @@ class ThreadReader:
             and not (thread.blocked is not None and thread.blocked.is_hidden)
         ]
         number = 0 if self._last is None else self._last.number
-        first = number * CHECKED_THREADS % max(len(unasked), 1)
+        first = int(number * GOLDEN_PART % 1 * len(unasked))
         return unasked[first:] + unasked[:first]
 
     def _thread_woken_now(
