@@ -180,3 +180,12 @@ def test_a_loop_goes_on_waiting_after_little_work_with_what_came_and_hardly_any_
     looks.add({1: Ran(POLL)})
     (over,) = looks.add({1: following}).over
     assert (over.repeated is not None) is goes_on
+
+
+def test_who_polls_for_rows_waits_for_them_though_nothing_came_in_its_last_poll() -> None:
+    """The present wait of which nobody knows the end: a row came before these polls."""
+    looks = Looks()
+    looks.add({1: Ran(POLL)})
+    for polls in (Ran(POLL, 9, came=(True,)), Ran(POLL, 0.05, came=(False,))):
+        (begun,) = looks.add({1: polls}).begun
+        assert begun.had_come
