@@ -22,7 +22,6 @@ from tests.watched_executions import Watcher, watch
         *("beside accept", "beside accept: child", "make -j2", "pool: as_they_complete"),
         *("short children: gzip", "short children: captured"),
         *("short children: xargs", "short children: pool"),
-        *("short children: double_fork", "short children: ignored"),
         *("two processes compute together, 50/150", "lock of processes: held_lock, network"),
         *("chain: broker", "server of the run: udp_server", "asyncio beside rows: sleep"),
         "web server to which nobody comes",
