@@ -295,16 +295,24 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     @property
     def was_ended_by_timer(self) -> bool:
         """Whether a timeout ended the last of these waits, and the thread worked more then than
-        with all that came. Where that may have ended it, too, it is what has not ended waits
-        before, after which the thread did little.
+        with all that came. Where that may have ended it, too, it is an answer that was owed, or
+        what has not ended waits before, after which the thread did little.
         """
         wait = self._newest_repeated
         if wait.is_last or (wait.over is not None and wait.after_ns is None):
             return wait.was_for_timer and wait.is_without_owed_answer
         wait = self._deciding_wait
         polls = wait.polls
-        has_timed_out = wait.timed_out or (wait.timed_out is None and polls.turns > polls.timeouts)
+        may_have_timed_out = wait.timed_out is None and not wait.has_owed_answer_come
+        has_timed_out = wait.timed_out or (may_have_timed_out and polls.turns > polls.timeouts)
         return has_timed_out and wait.is_decided_at_end
+
+    @property
+    def has_owed_answer_come(self) -> bool:
+        """Whether something came on a connection of this wait on which an answer was owed."""
+        connections = () if self.blocked is None else self.blocked.connections
+        pairs = zip(connections, self.came or (), strict=False)
+        return any(came and connection.owes for connection, came in pairs)
 
     @property
     def is_end_unclear(self) -> bool:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread, Wait
-from tests.looked_run import DISK, LOCK, NETWORK, POLL, SLEEP
+from tests.looked_run import CONNECTION, DISK, LOCK, NETWORK, POLL, SLEEP
 
 OWN_WAKE_UP = replace(SLEEP, has_timeout=True)
 
@@ -69,6 +69,25 @@ class TestRepeatedPolls:
         )
         poll.after_ns = round(after_ms * NS_PER_MS)
         assert poll.is_end_unclear is is_unclear
+
+    @pytest.mark.parametrize(
+        ("owes", "came", "is_timer"),
+        [(False, True, True), (True, True, False), (True, False, True)],
+        ids=["a row", "an answer", "an answer to others"],
+    )
+    def test_an_answer_that_was_owed_ended_the_poll_if_its_timer_may_have(
+        self, *, owes: bool, came: bool, is_timer: bool
+    ) -> None:
+        """The timer of Node's collector ends a poll now and then, in which no row did before."""
+        other, mine = CONNECTION, replace(CONNECTION, owes=owes)
+        poll = made(
+            blocked=replace(POLL, connections=(other, mine)),
+            came=(True, came),
+            timed_out=None,
+            polls=EarlierPolls(0, 1, 0),
+            after_ns=4 * NS_PER_MS,
+        )
+        assert poll.was_ended_by_timer is is_timer
 
 
 class TestHeldBackWork:
