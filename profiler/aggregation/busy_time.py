@@ -273,6 +273,7 @@ class _LookedStretches(Struct):
     unread_ns: float = 0
     found_looks: float = 0
     found_threads: float = 0
+    found_shares: float = 0
     asked_ns: float = 0
 
     def add(self, stretch: Stretch, low_ns: int, span_ns: int, part: float) -> None:
@@ -290,6 +291,7 @@ class _LookedStretches(Struct):
         if stretch.able_threads:
             self.found_looks += part
             self.found_threads += part * stretch.able_threads
+            self.found_shares += part * stretch.asked_share
         self.asked_ns += part * length_ns * stretch.asked_share
         used_ns = stretch.run_ns + stretch.wait_ns
         self.used_ns += part * used_ns
@@ -324,7 +326,8 @@ class _LookedStretches(Struct):
             return 0.0
         asked_share = self.asked_ns / self.length_ns
         of_asked_ns = (self.able_ns + self.able_at_own_times_ns) / 2
-        together = self._threads_together(asked_share)
+        found_share = self.found_shares / self.found_looks if self.found_looks else asked_share
+        together = self._threads_together(found_share)
         of_unasked_ns = min(self.all_used_ns / together, self.length_ns)
         return asked_share * of_asked_ns + (1 - asked_share) * of_unasked_ns
 
