@@ -54,10 +54,11 @@ class ChangedWaits(Struct, frozen=True):
 class _FollowedThread(Struct, eq=False):
     """One thread: how many looks its last growth covers; its present wait, its last one in which it
     was blocked, which may be the present one, and the one before that if it is not known yet what
-    followed it; how many of its waits for something else than threads are over, and how many of
-    these with waits of threads of its process that work; whether it was seen to work since its last
-    wait; how often it was seen to sleep since it waited for something else but threads, and the
-    most of these sleeps before; what came beside its waits for others.
+    followed it; whether timeouts have ended waits after which it only asked again; how many of its
+    waits for something else than threads are over, and how many of these with waits of threads of
+    its process that work; whether it was seen to work since its last wait; how often it was seen to
+    sleep since it waited for something else but threads, and the most of these sleeps before; what
+    came beside its waits for others.
     """
 
     process: int
@@ -67,6 +68,7 @@ class _FollowedThread(Struct, eq=False):
     present: ThreadWait | None = None
     last: ThreadWait | None = None
     earlier: ThreadWait | None = None
+    only_asked_again: bool = False
     end_counts: EndCounts = NO_ENDS
     has_worked: bool = False
     sleeps: int = 0
@@ -276,6 +278,7 @@ class ThreadWaits:
             end_counts=thread.end_counts,
             is_first=is_first or (thread.last is None and present is None),
             is_plain=_is_plain(seen.blocked),
+            is_of_asker=thread.only_asked_again,
             arrivals=thread.arrivals,
         )
         thread.present = wait
@@ -519,6 +522,7 @@ def _add_work_between_waits(
     has_come = not before.came or any(came is not False for came in before.came)
     if _is_asked_again(before, wait):
         before.repeat_without_work(wait)
+        wait.is_of_asker = thread.only_asked_again = True
     elif _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
         if has_come:
             before.repeat_after_work(wait)

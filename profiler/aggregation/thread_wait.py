@@ -100,8 +100,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     ``blocked`` is None, too. ``is_first``: it was not seen before. ``is_plain``: the wait has
     neither connections nor a known timeout, nobody ended it before one, and nobody works for it
     whose work counts, so that only the thread's own run before and after it matters.
-    ``is_of_worker``: the thread waits for something else now and then. ``arrivals`` are those
-    beside its waits for others.
+    ``is_of_worker``: the thread waits for something else now and then. ``is_of_asker``: timeouts
+    have ended waits of the thread after which it only asked again. ``arrivals`` are those beside
+    its waits for others.
 
     The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
     ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
@@ -134,6 +135,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_first: bool = False
     is_plain: bool = False
     is_of_worker: bool = False
+    is_of_asker: bool = False
     arrivals: ArrivalsBesideWaits | None = None
 
     run_ns: int = 0
@@ -254,6 +256,21 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if last.arrivals is None or not (last.ended_with_arrival or last.after_ns is None):
             return False
         return last.arrivals.are_awaited
+
+    @property
+    def has_slept(self) -> bool:
+        """Whether its timeout ended a wait that another thread might have ended, and work followed:
+        its thread has never only asked again.
+        """
+        last = self.last_repeated_wait
+        blocked = last.blocked
+        if blocked is None or blocked.until_ns is None or blocked.wait.kind != "sleep":
+            return False
+        if self.is_of_loop or last.is_of_asker:
+            return False
+        if last.was_woken or not last.is_end_seen or last.is_last or last.is_told_of_arrival:
+            return False
+        return first_known(last.after_ns, 0) >= MIN_WORK_NS
 
     @property
     def is_asked_in_vain(self) -> bool:

@@ -117,6 +117,8 @@ class WaitChains:
         if there are too many threads to walk along all chains. Who still waited when the wait was
         over cannot have ended it.
         """
+        if wait.has_slept:
+            return (wait,)
         reached, _ = self._reached_threads(wait, only_still=True)
         still = self._ends_of_known_kind(reached, wait)
         if still and (wait.end is None or any(end.may_have_ended(wait) for end in still)):
@@ -135,9 +137,9 @@ class WaitChains:
             return _likely_ends(waking, wait, self._last_work_ended(wait))
         if still or is_timed:
             return still or (wait,)
-        if any(end.may_have_ended(wait) for end in known):
-            return known
-        return [*known, *timed] or self._chain_ends_if_unknown(wait, reached, passed)
+        if not any(end.may_have_ended(wait) for end in known):
+            known = [*known, *timed]
+        return known or self._chain_ends_if_unknown(wait, reached, passed)
 
     def _last_work_ended(self, wait: ThreadWait) -> int:
         """The look since which no thread of the process works that waits for others of it now: what

@@ -708,6 +708,16 @@ class TestHandingOn:
         run.look(Did(1, LOCK), growth=[after], ended=(4,))
         assert run.parts["network"] > 85
 
+    @pytest.mark.parametrize(("work", "kind"), [(0.1, "sleep"), (0.0005, "network")])
+    def test_who_works_after_its_timeout_has_slept(self, work: float, kind: str) -> None:
+        """Java's Thread.sleep beside a thread that waits for a debugger, which asked it before."""
+        sleeps = replace(TIMED_FUTEX, until_ns=1)
+        run = LookedRun().look(Did(1, sleeps, run=0.1), Did(2, NETWORK, run=0.001))
+        for _ in range(3):
+            run.look(Did(1, sleeps, run=work))
+        run.look(Did(1, DISK, run=work))
+        assert max(run.parts, key=lambda part: run.parts[part]) == kind, run.parts
+
     def test_who_asks_again_in_vain_was_woken_if_it_works_then(self) -> None:
         """Nobody knows what ended the last of its waits, its timeout or the other thread."""
         queue = replace(TIMED_FUTEX, until_ns=1)
