@@ -432,7 +432,17 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         over = self.last_repeated_wait.over
         if over is None:
             return True
-        return other.end is not None and over >= other.end
+        if other.end is None or over < other.end:
+            return False
+        return over == other.end or not self._polled_in_vain_between(since, other.end)
+
+    def _polled_in_vain_between(self, since: int, look: int) -> bool:
+        """Whether a timeout ended a poll after the look ``since`` and before this one, and the
+        thread only asked again.
+        """
+        if self.polls.timeouts and self.begun > since:
+            return True
+        return self.next_poll is not None and self.over is not None and self.over < look
 
     def may_have_ended(self, other: "ThreadWait") -> bool:
         """Whether the thread has run again before the wait of the other one was over; the end of

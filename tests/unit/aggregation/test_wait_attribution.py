@@ -670,6 +670,16 @@ class TestHandingOn:
         ends = partial(wait, over=6, is_last=True, was_cut=True)
         assert shares(ends(LOCK, 100, begun=4), sleeps, rows)["network"] > 99
 
+    def test_not_to_who_asked_again_in_vain_meanwhile(self) -> None:
+        """The selector of Java's HTTP client, which wakes up every three seconds for nothing."""
+        main, worker = wait(LOCK, 100, begun=4, over=9), wait(NETWORK, 0.1, begun=4, over=6)
+        later = wait(OWN_WAKE_UP, 0.1, begun=6, over=20, polls=EarlierPolls(timeouts=1, since=1))
+        earlier = wait(OWN_WAKE_UP, 0.1, begun=1, over=6, next_poll=later)
+        for polls in (earlier, later):
+            assert shares(main, worker, polls)["network"] > 99
+        its_wake_up = wait(OWN_WAKE_UP, 0.1, begun=1, over=20)
+        assert shares(main, worker, its_wake_up)["sleep"] > 99
+
     def test_at_the_end_of_the_process_not_to_who_slept_already_when_it_ran_last(self) -> None:
         """The holder of a lock works in pieces; another thread has nothing to do with it."""
         waiting = wait(LOCK, 50, begun=8, over=10)
