@@ -139,7 +139,7 @@ class SortedWaits:
 
     def _add_wait(self, wait: ThreadWait, blocked: BlockedThread, *, is_woken: bool) -> None:
         """Sort a wait for others, for somebody to come, or that was over before its timeout."""
-        if blocked.otherwise is not None and waits_for_clients(blocked, wait):
+        if blocked.otherwise and waits_for_clients(blocked, wait):
             self.serving[wait] = blocked.wait
             blocked = blocked.otherwise
         elif is_woken:
@@ -163,7 +163,7 @@ class SortedWaits:
         return any(
             client is not wait
             and client.process in server.helper_pids
-            and client.blocked is not None
+            and client.blocked
             and client.blocked.wait.kind == "network"
             and wait.process in client.blocked.helper_pids
             and not client.was_cut
@@ -186,7 +186,7 @@ class SortedWaits:
         return any(
             other.process == wait.process
             and other.thread != wait.thread
-            and other.blocked is not None
+            and other.blocked
             and not other.blocked.may_be_idle
             and other.over in (wait.over, wait.over - 1)
             for other in self._waits

@@ -264,7 +264,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """
         last = self.last_repeated_wait
         blocked = last.blocked
-        if blocked is None or blocked.until_ns is None or blocked.wait.kind != "sleep":
+        if not blocked or blocked.until_ns is None or blocked.wait.kind != "sleep":
             return False
         if self.is_of_loop or last.is_of_asker:
             return False
@@ -286,7 +286,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         for the loop's own timers and threads.
         """
         blocked = self.blocked
-        if blocked is None or not blocked.is_timeout_of_listeners:
+        if not blocked or not blocked.is_timeout_of_listeners:
             return False
         last = self.last_repeated_wait
         has_worked = first_known(last.after_ns, 0) >= MIN_WORK_NS and not last.is_last

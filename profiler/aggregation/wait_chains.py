@@ -96,10 +96,10 @@ class WaitChains:
         together += [
             (end.blocked, end.blocked.wait)
             for end in wait.enders
-            if end.blocked is not None and waits_for_clients(end.blocked, end) and not end.was_cut
+            if end.blocked and waits_for_clients(end.blocked, end) and not end.was_cut
         ]
         for blocked, _ in together:
-            if blocked is not None and blocked.has_timeout:
+            if blocked and blocked.has_timeout:
                 return SLEEP  # that of a loop, whose pool does the work
         return together[0][1] if together else None
 
@@ -192,7 +192,7 @@ class WaitChains:
         job waits for its other child, and a tracer lets its child go on. A lock, or an answer,
         never waits for who waits for somebody to come.
         """
-        if any(end.blocked is not None and end.blocked.is_traced for end in stopped):
+        if any(end.blocked and end.blocked.is_traced for end in stopped):
             return False
         if self._waits.handing[wait].wait.kind in ("lock", "network"):
             return not any(end in self._waits.firm for end in reached)
@@ -240,7 +240,7 @@ class WaitChains:
                 is_idle or _has_handing_timeout(handing) or _polls_pipe_for_limited_time(handing)
             )
             first = wait
-            if handing is not None and handing.waits_for_any_thread:
+            if handing and handing.waits_for_any_thread:
                 first = asked.setdefault(wait.process, wait)
             helpers: Collection[ThreadWait] = ()  # after the first: no others of the process
             if first is wait:
@@ -265,7 +265,7 @@ class WaitChains:
         self, wait: ThreadWait, blocked: BlockedThread | None
     ) -> Collection[ThreadWait]:
         """The waits of those for whom a thread waits."""
-        if blocked is None or blocked.helpers == "nobody":
+        if not blocked or blocked.helpers == "nobody":
             return ()
         processes: Collection[int] = ()
         if blocked.helpers == "threads":

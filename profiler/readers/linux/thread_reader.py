@@ -1221,7 +1221,7 @@ class ThreadReader:
             for thread, pid in threads.items()
             if thread.thread_id not in asked
             and (thread.ran_after_ns >= since_ns or pid in self._changed)
-            and not (thread.blocked is not None and thread.blocked.is_hidden)
+            and not (thread.blocked and thread.blocked.is_hidden)
         ]
         number = 0 if self._last is None else self._last.number
         first = int(number * GOLDEN_PART % 1 * len(unasked))
@@ -1263,9 +1263,9 @@ class ThreadReader:
         """
         if thread.accepted is None and blocked is not None and blocked.is_timeout_of_listeners:
             thread.accepted = read_accepted_connections(self._folder, pid)
-        if before is None or not before.is_timeout_of_listeners:
+        if not before or not before.is_timeout_of_listeners:
             return None
-        if blocked is not None and thread.busy_ns - thread.queued_ns < NS_PER_MS:
+        if blocked and thread.busy_ns - thread.queued_ns < NS_PER_MS:
             return None
         known = thread.accepted
         thread.accepted = read_accepted_connections(self._folder, pid)
