@@ -93,6 +93,17 @@ def event(seconds: float, port: str) -> None:
         thread.join()
 
 
+def _ask_until_told(
+    connection: socket.socket, seconds: float, poll: select.poll, received: int
+) -> None:
+    """Ask for an answer after so long, and wait until another thread tells that it has come."""
+    with phase("others"):
+        connection.sendall(f"{seconds}\n".encode())
+        while not poll.poll(200):
+            pass
+        os.eventfd_read(received)
+
+
 def answer_by_event(seconds: float, port: str) -> None:
     """The main thread asks for its wake-up five times a second; another one receives the answers,
     as in a client of gRPC.
@@ -112,11 +123,7 @@ def answer_by_event(seconds: float, port: str) -> None:
     thread = threading.Thread(target=receive)
     thread.start()
     for _ in rounds(seconds):
-        with phase("others"):
-            connection.sendall(f"{_WAIT_SECONDS}\n".encode())
-            while not poll.poll(200):
-                pass
-            os.eventfd_read(received)
+        _ask_until_told(connection, _WAIT_SECONDS, poll, received)
         _work(_WORK_SECONDS)
     connection.shutdown(socket.SHUT_RDWR)
     with phase("others"):
@@ -153,11 +160,7 @@ def answer_to_any_thread(seconds: float, port: str) -> None:
         first_seconds = _ROW_SECONDS if is_early else _WAIT_SECONDS
         if is_early:
             later.append(f"{_WAIT_SECONDS - _ROW_SECONDS}\n")
-        with phase("others"):
-            connection.sendall(f"{first_seconds}\n".encode())
-            while not poll.poll(200):
-                pass
-            os.eventfd_read(received)
+        _ask_until_told(connection, first_seconds, poll, received)
         _work(_WORK_SECONDS)
     connection.shutdown(socket.SHUT_RDWR)
     with phase("others"):
