@@ -21,8 +21,8 @@ _BUCKETS = 64
 # The looks say how many threads could run together only if the counted threads used at least so
 # many times what the others used.
 _COUNTED_TIMES = 10
-# So many looks are added to those that found threads, if these are a small share of all: fewer
-# are too few to say how many could run together.
+# The number of looks added to those that found threads, if these asked a small share of all
+# threads: too few looks do not say how many could run together.
 _ADDED_LOOKS = 16
 # Steps in which an equation is solved.
 _HALVINGS = 20
@@ -257,8 +257,9 @@ class _OpenStretchBucket(Struct):
 class _LookedStretches(Struct):
     """Sums over the open stretches whose looks say whether a thread could run. ``looked_ns`` is the
     length of those whose looks found that, ``threads_ns`` the same times how many threads could.
-    So many looks found threads that could run, and as many of these. ``asked_ns`` is the length
-    times the share of the threads that were asked.
+    ``found_looks`` is the number of looks that found threads which could run, ``found_threads`` how
+    many these found, and ``found_shares`` the sum of the shares that they asked. ``asked_ns`` is
+    the length times the share of the threads that were asked.
     """
 
     length_ns: float = 0
