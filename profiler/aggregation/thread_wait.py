@@ -302,6 +302,11 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the thread sleeps, and no other one may wake it."""
         return self.blocked is not None and self.blocked.may_ask_for_children
 
+    @property
+    def is_for_disk(self) -> bool:
+        """Whether the thread waits for a disk."""
+        return self.blocked is not None and self.blocked.wait.kind == "disk"
+
     def _repeat_as(self, following: "ThreadWait") -> None:
         if self.repeated is None:
             self.repeated = _RepeatedWaits(self, deque(maxlen=_MAX_POLLS))

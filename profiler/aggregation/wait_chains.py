@@ -36,10 +36,12 @@ def _likely_ends(
 ) -> Sequence[ThreadWait]:
     """Those of the waits that most likely ended another one. If all of these threads ran in vain
     meanwhile, as one that wakes the threads of a pool in turn does, it is what came, not the timer
-    of a virtual machine. That waits for a lock for a limited time; who sleeps is a program's thread
-    as those that are answered are.
+    of a virtual machine. That waits for a lock for a limited time; who sleeps or reads a disk is a
+    program's thread as those that are answered are.
     """
-    all_ran = not any(end.did_not_run_in(wait, since) or end.is_sleep for end in waking)
+    all_ran = not any(
+        end.did_not_run_in(wait, since) or end.is_sleep or end.is_for_disk for end in waking
+    )
     if all_ran and (came := [end for end in waking if end.has_come]):
         return came
     return [end for end in waking if end.is_likely_for(wait, since)] or waking

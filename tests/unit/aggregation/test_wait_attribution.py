@@ -826,12 +826,14 @@ class TestHandingOn:
         scheduler = wait(TIMED_FUTEX, 0.1, begun=4, over=6)
         assert shares(waiting, scheduler, asks)["sleep"] > 99
 
-    def test_to_equal_threads_by_their_work(self) -> None:
-        """One that slept and one that was answered run after each other; a third waits for both."""
-        waiting = wait(LOCK, 250, begun=4, over=6)
-        slept = wait(SLEEP, 2, begun=5, over=6)
+    @pytest.mark.parametrize("blocked", [SLEEP, DISK], ids=["slept", "read"])
+    def test_to_equal_threads_by_their_work(self, blocked: BlockedThread) -> None:
+        """One that slept or read and one that was answered run after each other; a third waits for
+        both.
+        """
+        waiting, other = wait(LOCK, 250, begun=4, over=6), wait(blocked, 2, begun=5, over=6)
         answered = wait(NETWORK, 2, begun=5, over=6, came=(True,))
-        assert 49 < shares(waiting, slept, answered)["sleep"] < 51
+        assert 49 < shares(waiting, other, answered)["network"] < 51
 
     def test_to_nobody_who_ran_as_the_process_ended(self) -> None:
         """An idle thread of a pool, and a virtual machine's own that runs at the end."""
