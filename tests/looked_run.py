@@ -55,6 +55,7 @@ class Did(Struct, frozen=True):
     has_client: bool | None = None
     is_correction: bool = False
     came_before: float | None = None
+    was_due: bool | None = None
 
 
 class LookedRun:
@@ -127,6 +128,7 @@ class LookedRun:
                     each.has_client,
                     each.is_correction,
                     None if each.came_before is None else seconds(each.came_before),
+                    each.was_due,
                 )
                 for each in did
             ],

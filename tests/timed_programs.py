@@ -251,6 +251,7 @@ _LONG_PROGRAMS = {
                 "answer_by_event",
                 "answer_to_any_thread",
                 "time_beside_rows",
+                "event_beside_rows",
                 "signal_of_child",
                 "handler_of_signal",
                 "handler_that_wakes_two",

@@ -14,6 +14,7 @@ from profiler.aggregation.thread_wait import (
     ArrivalsBesideWaits,
     EndCounts,
     ThreadWait,
+    TimedEnds,
 )
 from profiler.aggregation.wait_attribution import LookDivision
 from profiler.core.optional_math import first_known
@@ -54,11 +55,11 @@ class ChangedWaits(Struct, frozen=True):
 class _FollowedThread(Struct, eq=False):
     """One thread: how many looks its last growth covers; its present wait, its last one in which it
     was blocked, which may be the present one, and the one before that if it is not known yet what
-    followed it; whether timeouts have ended waits after which it only asked again; how many of its
-    waits for something else than threads are over, and how many of these with waits of threads of
-    its process that work; whether it was seen to work since its last wait; how often it was seen to
-    sleep since it waited for something else but threads, and the most of these sleeps before; what
-    came beside its waits for others.
+    followed it; whether timeouts have ended waits after which it only asked again; how its waits
+    for a limited time have ended; how many of its waits for something else than threads are over,
+    and how many of these with waits of threads of its process that work; whether it was seen to
+    work since its last wait; how often it was seen to sleep since it waited for something else but
+    threads, and the most of these sleeps before; what came beside its waits for others.
     """
 
     process: int
@@ -69,6 +70,7 @@ class _FollowedThread(Struct, eq=False):
     last: ThreadWait | None = None
     earlier: ThreadWait | None = None
     only_asked_again: bool = False
+    timed_ends: TimedEnds | None = None
     end_counts: EndCounts = NO_ENDS
     has_worked: bool = False
     sleeps: int = 0
@@ -279,6 +281,7 @@ class ThreadWaits:
             is_first=is_first or (thread.last is None and present is None),
             is_plain=_is_plain(seen.blocked),
             is_of_asker=thread.only_asked_again,
+            timed_ends=thread.timed_ends,
             arrivals=thread.arrivals,
         )
         thread.present = wait
@@ -298,6 +301,7 @@ class ThreadWaits:
             _note_woken_before(before, wait)
             _add_work_between_waits(before, wait, thread, change)
             self._count_arrivals(before, wait, thread)
+            self._count_timed_end(before, wait, thread)
             self._note_asking(before, wait, change)
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
@@ -320,10 +324,25 @@ class ThreadWaits:
         if wait.run_ns - before.run_ns >= MIN_WORK_NS:
             last_in_vain -= 1
             thread.arrivals.ends += 1
-            thread.arrivals.ends_with_arrival += before.ended_with_arrival
+            thread.arrivals.ends_with_arrival += before.ended_with_arrival and not before.was_due
         thread.arrivals.looks_in_vain += last_in_vain - before.begun
         in_vain = [before.begun < number <= last_in_vain for number in looks]
         thread.arrivals.arrivals_in_vain += sum(in_vain)
+
+    def _count_timed_end(
+        self, before: ThreadWait, wait: ThreadWait, thread: _FollowedThread
+    ) -> None:
+        """Count how a wait for a limited time has ended which others might have ended."""
+        is_early = before.was_woken or before.was_due is False
+        if not (is_early or before.was_due) or wait.run_ns - before.run_ns < MIN_WORK_NS:
+            return
+        if thread.timed_ends is None:
+            thread.timed_ends = TimedEnds()
+        if is_early:
+            thread.timed_ends.woken += 1
+        else:
+            thread.timed_ends.due += 1
+        before.timed_ends = wait.timed_ends = thread.timed_ends
 
     def _add_same_plain_wait(self, seen: ThreadSeen, change: ChangedWaits) -> bool:
         """Add a plain wait as :meth:`_add_seen` does if it is the same as the one before; returns
@@ -482,6 +501,9 @@ def _note_end(
     # Who waits again without a run was asked twice in the same wait.
     if seen.was_woken and (seen.blocked is None or thread.run_ns > before.run_ns):
         before.was_woken, before.is_plain = True, False
+        change.repeated.append(before)
+    if seen.was_due is not None:
+        before.was_due, before.is_plain = seen.was_due, False
         change.repeated.append(before)
     if seen.timed_out is not False:
         before.timed_out = seen.timed_out

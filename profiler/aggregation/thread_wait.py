@@ -20,6 +20,8 @@ MAX_LITTLE_NS = 3 * NS_PER_MS
 # Who sleeps again and again, and used less than this each time, asks whether others have ended:
 # what it used between two looks was not after one of these sleeps.
 _MAX_ASKING_NS = NS_PER_MS // 2
+# Who waits for times is seldom woken, and who is told by others seldom just at its timeout.
+_TIMES_AS_MANY_DUE = 3
 # More waits one after the other for the same are settled.
 _MAX_POLLS = 512
 
@@ -67,6 +69,20 @@ class EndCounts(Struct, frozen=True, gc=False):
     with_workers: int = 0
 
 
+class TimedEnds(Struct, eq=False):
+    """How many waits of a thread for others for a limited time are over so far after which it
+    worked as their timeouts ended (``due``), or before (``woken``).
+    """
+
+    due: int = 0
+    woken: int = 0
+
+    @property
+    def are_for_times(self) -> bool:
+        """Whether the thread waits for times to come, and hardly ever for others."""
+        return self.due > 1 + _TIMES_AS_MANY_DUE * self.woken
+
+
 _NO_POLLS = EarlierPolls()
 NO_ENDS = EndCounts()
 
@@ -101,8 +117,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     neither connections nor a known timeout, nobody ended it before one, and nobody works for it
     whose work counts, so that only the thread's own run before and after it matters.
     ``is_of_worker``: the thread waits for something else now and then. ``is_of_asker``: timeouts
-    have ended waits of the thread after which it only asked again. ``arrivals`` are those beside
-    its waits for others.
+    have ended waits of the thread after which it only asked again. ``timed_ends`` are those of its
+    waits for a limited time, ``arrivals`` those beside its waits for others.
 
     The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
     ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
@@ -111,7 +127,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     hardly any work in between.
 
     The end: ``came`` says of each connection whether something came, ``had_come`` of any one of the
-    wait before. ``was_woken``: it was over before its timeout; ``is_end_seen``: the thread was
+    wait before. ``was_woken``: it was over before its timeout; ``was_due``: whether the work after
+    it began with that, or before, None if that is not known; ``is_end_seen``: the thread was
     asked after it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``:
     its timeout ended it, None if something that came may have. ``has_client``: whether anybody may
     have connected until its end, None if nobody asked. ``ended_with_arrival``: something came to a
@@ -136,6 +153,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_plain: bool = False
     is_of_worker: bool = False
     is_of_asker: bool = False
+    timed_ends: TimedEnds | None = None
     arrivals: ArrivalsBesideWaits | None = None
 
     run_ns: int = 0
@@ -152,6 +170,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     came: Sequence[bool | None] | None = None
     had_come: bool = False
     was_woken: bool = False
+    was_due: bool | None = None
     is_end_seen: bool = False
     follows_woken: bool = False
     timed_out: bool | None = False
@@ -260,17 +279,20 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     @property
     def has_slept(self) -> bool:
         """Whether its timeout ended a wait that another thread might have ended, and work followed:
-        its thread has never only asked again.
+        that began as the timeout was due, or the thread always waits for times, or it has never
+        only asked again.
         """
         last = self.last_repeated_wait
         blocked = last.blocked
         if not blocked or blocked.until_ns is None or blocked.wait.kind != "sleep":
             return False
-        if self.is_of_loop or last.is_of_asker:
+        if self.is_of_loop or last.was_woken:
             return False
-        if last.was_woken or not last.is_end_seen or last.is_last or last.is_told_of_arrival:
+        if last.timed_ends and last.timed_ends.are_for_times:
+            return first_known(last.after_ns, MIN_WORK_NS) >= MIN_WORK_NS
+        if not last.is_end_seen or last.is_last or first_known(last.after_ns, 0) < MIN_WORK_NS:
             return False
-        return first_known(last.after_ns, 0) >= MIN_WORK_NS
+        return bool(last.was_due) or not (last.is_of_asker or last.is_told_of_arrival)
 
     @property
     def is_asked_in_vain(self) -> bool:

@@ -128,6 +128,8 @@ class WaitChains:
         is_timed = self._waits.handing[wait].wait.kind == "sleep"
         if is_timed and not wait.is_asked_in_vain:
             return still or (wait,)  # its timeout may end it
+        if is_timed:
+            still = []  # who still waits has not ended it
         reached, passed = self._reached_threads(wait, only_still=False)
         known = self._ends_of_known_kind(reached, wait)
         timed = [end for end in reached if _has_handing_timeout(self._waits.handing.get(end))]

@@ -39,6 +39,7 @@ from tests.programs.pools import ask
 _WAIT_SECONDS, _WORK_SECONDS = 0.6, 0.1
 _LITTLE_SECONDS = 0.03
 _ROW_SECONDS = 0.23
+_ASKING_SECONDS = 0.2
 _IN_CREATE = 0x100
 _IPC_CREATE = 0o1600
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -168,14 +169,11 @@ def answer_to_any_thread(seconds: float, port: str) -> None:
             thread.join()
 
 
-def time_beside_rows(seconds: float, port: str) -> None:
-    """The main thread asks for its wake-up until its time has come. Another one receives rows that
-    have nothing to do with it.
-    """
+@contextlib.contextmanager
+def _beside_rows(port: str) -> Iterator[None]:
+    """Beside a thread that receives rows which have nothing to do with the main thread."""
     connection = socket.create_connection(("127.0.0.1", int(port)))
     connection.sendall(f"ROWS {_ROW_SECONDS}\n".encode())
-    poll = select.poll()
-    poll.register(os.eventfd(0), select.POLLIN)
 
     def receive() -> None:
         while connection.recv(1):
@@ -183,14 +181,32 @@ def time_beside_rows(seconds: float, port: str) -> None:
 
     thread = threading.Thread(target=receive)
     thread.start()
-    for _ in rounds(seconds):
-        with phase("sleep"):
-            end = time.monotonic() + _WAIT_SECONDS
-            while (left_seconds := end - time.monotonic()) > 0:
-                poll.poll(min(200, 1 + 1000 * left_seconds))
-        _work(_WORK_SECONDS)
+    yield
     connection.shutdown(socket.SHUT_RDWR)
     thread.join()
+
+
+def _wait_until_times(seconds: float, port: str, wait_seconds: Callable[[float], object]) -> None:
+    """The main thread asks whether it is told anything until its time has come."""
+    with _beside_rows(port):
+        for _ in rounds(seconds):
+            with phase("sleep"):
+                end = time.monotonic() + _WAIT_SECONDS
+                while (left_seconds := end - time.monotonic()) > 0:
+                    wait_seconds(min(_ASKING_SECONDS, left_seconds))
+            _work(_WORK_SECONDS)
+
+
+def time_beside_rows(seconds: float, port: str) -> None:
+    """It polls its wake-up."""
+    poll = select.poll()
+    poll.register(os.eventfd(0), select.POLLIN)
+    _wait_until_times(seconds, port, lambda left_seconds: poll.poll(1 + 1000 * left_seconds))
+
+
+def event_beside_rows(seconds: float, port: str) -> None:
+    """It waits for an event that nobody sets, as a job that can be stopped."""
+    _wait_until_times(seconds, port, threading.Event().wait)
 
 
 def signal_of_child(seconds: float, port: str) -> None:
@@ -442,7 +458,8 @@ def pool_for_each_round(seconds: float, port: str) -> None:
 PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
-        *(event, answer_by_event, answer_to_any_thread, time_beside_rows),
+        *(event, answer_by_event, answer_to_any_thread),
+        *(time_beside_rows, event_beside_rows),
         *(signal_of_child, handler_of_signal, handler_that_wakes_two),
         *(files, message_queue, message, semaphore),
         *(pipe_of_processes, pair_of_processes, pipe_of_thread, loop_with_heir),

@@ -19,7 +19,8 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     how long ago, None if that is not known. ``was_woken``: that wait was over before its timeout.
     ``timed_out``: its timeout ended it, None if something that came may have. ``has_client``:
     whether anybody may have connected to what it listened to, None if nobody asked.
-    ``is_correction``: it is the same wait as before, which the look before took for
+    ``was_due``: whether the work that followed began as its timeout ended, or before; None if that
+    is not known. ``is_correction``: it is the same wait as before, which the look before took for
     another one.
     """
 
@@ -32,6 +33,7 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     has_client: bool | None = None
     is_correction: bool = False
     came_before_ns: int | None = None
+    was_due: bool | None = None
 
 
 class ProcessSeen(Struct, frozen=True, gc=False):

@@ -35,13 +35,15 @@ class ConnectionArrival(Struct, frozen=True, gc=False):
 class WorkBeginBounds(Struct, frozen=True, gc=False):
     """Within which time the work after a poll has begun; ``is_known``: the thread still works, so
     that both ends are the same moment. ``worked_ns`` is the CPU time since: other polls, before
-    which the thread waited for a CPU, may have followed with little work.
+    which the thread waited for a CPU, may have followed with little work. ``is_of_able``: the
+    thread can still run.
     """
 
     first_ns: int
     last_ns: int
     is_known: bool
     worked_ns: int
+    is_of_able: bool = False
 
 
 def did_timeout_end_poll(
@@ -74,6 +76,30 @@ def did_timeout_end_poll(
     # Who waits for no answer, and asks, does so after the wait.
     has_asked = not blocked.awaits_answer and all(map(_has_only_answers, arrivals))
     return True if has_timed_out or has_asked else None
+
+
+def has_ended_before_timeout(
+    blocked: BlockedThread, begin: WorkBeginBounds | None, now_ns: int
+) -> bool:
+    """Whether another thread ended a wait before its timeout: it was over before that, or more work
+    followed than there was time for since.
+    """
+    if blocked.until_ns is None or blocked.connections:
+        return False
+    worked_ns = 0 if begin is None else max(begin.worked_ns - ARRIVAL_SLACK_NS, 0)
+    return now_ns - worked_ns < blocked.until_ns
+
+
+def was_due_as_work_began(blocked: BlockedThread, begin: WorkBeginBounds) -> bool | None:
+    """Whether a wait that others may end was due to end as the work after it began, or began
+    before; None if that cannot be told.
+    """
+    if blocked.until_ns is None or blocked.until_within_ns != 0 or blocked.connections:
+        return None
+    after_ns = begin.last_ns - blocked.until_ns
+    if after_ns < -ARRIVAL_SLACK_NS:
+        return False
+    return True if begin.is_of_able and after_ns <= ARRIVAL_SLACK_NS else None
 
 
 def what_came(

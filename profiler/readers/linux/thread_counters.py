@@ -212,7 +212,7 @@ class FollowedThread(Struct, eq=False):
         is_known = is_able and _QUEUED_DIVISOR * self.queued_ns <= self.busy_ns
         first_ns = last_ns if is_known else min(self.waited_until_ns, last_ns)
         worked_ns = self.busy_ns - self.queued_ns
-        return WorkBeginBounds(first_ns, last_ns, is_known=is_known, worked_ns=worked_ns)
+        return WorkBeginBounds(first_ns, last_ns, is_known, worked_ns, is_of_able=is_able)
 
     def read_state(self) -> ThreadState:
         """The present state."""

@@ -24,6 +24,8 @@ from profiler.readers.linux.poll_outcome import (
     WorkBeginBounds,
     did_timeout_end_poll,
     first_arrival_before_ns,
+    has_ended_before_timeout,
+    was_due_as_work_began,
     what_came,
 )
 from profiler.readers.linux.process_threads import ProcessThreads
@@ -1009,11 +1011,15 @@ class ThreadReader:
         else:
             pid = process.reading.pid
             is_stopped = blocked is not None and blocked.is_stopped  # a signal ended the wait
-            was_woken = not is_stopped and before is not None and self._was_woken(before)
+            was_woken = False
+            was_due: bool | None = None
             timed_out: bool | None = False
-            if before is not None and before.may_go_on and not is_stopped:
+            if before is not None and before.may_time_out and not is_stopped:
                 begin = thread.work_begin_bounds(now_ns, is_able=blocked is None)
-                timed_out = did_timeout_end_poll(before, arrivals, begin, now_ns)
+                was_woken = has_ended_before_timeout(before, begin, now_ns)
+                was_due = was_due_as_work_began(before, begin)
+                if before.may_go_on:
+                    timed_out = did_timeout_end_poll(before, arrivals, begin, now_ns)
             # What comes until the thread runs may come on any connection that it watched.
             adds = is_same_wait and before is not None and bool(before.connections)
             came = what_came(arrivals, timed_out=timed_out) if arrivals else ()
@@ -1027,6 +1033,7 @@ class ThreadReader:
                 None if is_same_wait else self._may_have_client(pid, thread, before, blocked),
                 is_correction=adds or is_same_sleep,
                 came_before_ns=first_arrival_before_ns(arrivals),
+                was_due=was_due,
             )
             self._seen.append(seen)
 
@@ -1244,7 +1251,7 @@ class ThreadReader:
             pid,
             None,
             came,
-            self._was_woken(before),
+            has_ended_before_timeout(before, None, self._at_ns),
             timed_out,
             self._may_have_client(pid, thread, before, None),
             came_before_ns=first_arrival_before_ns(arrivals),
@@ -1270,12 +1277,6 @@ class ThreadReader:
         known = thread.accepted
         thread.accepted = read_accepted_connections(self._folder, pid)
         return known is None or thread.accepted != known
-
-    def _was_woken(self, before: BlockedThread) -> bool:
-        """Whether a wait that is over was so before its timeout."""
-        if before.until_ns is None or before.connections:
-            return False
-        return self._at_ns < before.until_ns
 
     def _note_state(self, process: ProcessThreads, now_ns: int) -> bool:
         """Note what the only thread waits for, by the state that was read with the process; returns

@@ -121,7 +121,7 @@ class BlockedReader:
         if blocked.may_be_idle and thread.has_left_call:
             return None  # what came ended the wait while it was asked what has come
         if is_restarted:  # its time began before the stop
-            blocked = replace(blocked, until_ns=None)
+            blocked = replace(blocked, until_ns=None, until_within_ns=None)
         has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None
         if has_path and thread.read_state().letter == SLEEP_STATE:
             blocked = self._resolver.resolve_sleep(pid, call, blocked, now_ns)

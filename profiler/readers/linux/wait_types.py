@@ -126,6 +126,11 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
         return self.has_timeout and bool(self.connections)
 
     @property
+    def may_time_out(self) -> bool:
+        """Whether how it ended says something of it: a timeout, or something before it."""
+        return self.may_go_on or self.until_ns is not None
+
+    @property
     def is_timeout_of_event_loop(self) -> bool:
         """Whether a loop waits for its own wake-up, at most for a limited time."""
         return self.has_timeout and self.wait.kind == "sleep"

@@ -534,7 +534,8 @@ class WaitResolver:
             begin_ns = first_known(self._now_ns, since_ns)
         if until_ns is not None and until_ns - begin_ns >= _ENDLESS_NS:
             return _LOCK_OF_THREAD
-        return replace(_TIMED_FUTEX, until_ns=until_ns)
+        is_exact = operation & _FUTEX_COMMAND != _FUTEX_WAIT
+        return replace(_TIMED_FUTEX, until_ns=until_ns, until_within_ns=0 if is_exact else None)
 
     def _has_thread(self, pid: int, thread: int) -> bool:
         path = f"{self._folder}/{pid}/task/{thread}"

@@ -741,6 +741,40 @@ class TestHandingOn:
             is_woken = (little, work) == (0.00004, 0.1)
             assert (run.parts.get("sleep", 0) < 20) == is_woken, (little, work, run.parts)
 
+    @pytest.mark.parametrize(
+        ("ends", "kind"),
+        [
+            pytest.param((True, True, None), "sleep", id="it waits for times"),
+            pytest.param((False, True, False, True, None, None), "network", id="others tell it"),
+            pytest.param((None, None), "network", id="nobody knows"),
+        ],
+    )
+    def test_who_mostly_works_at_its_timeouts_waits_for_a_time(
+        self, ends: Sequence[bool | None], kind: str
+    ) -> None:
+        """It asks once more before each of its times. The other thread reads rows."""
+        until = replace(TIMED_FUTEX, until_ns=1)
+        run = LookedRun().look(Did(1, until, run=0.1), Did(2, NETWORK, run=0.001))
+        for was_due in ends:
+            run.look(Did(1, until, run=0.00004), length=0.01)
+            run.look(length=9)
+            ended = Did(1, None, run=0.05, was_due=was_due)
+            run.look(ended, Did(2, NETWORK, run=0.001), length=0.06)
+            run.look(Did(1, until, run=0.05), length=0.06)
+        run.look(Did(1, until, run=0.00004), length=0.01)
+        run.look(length=9).look(ended=(1, 2), length=0.01)
+        assert max(run.parts, key=lambda part: run.parts[part]) == kind, run.parts
+
+    def test_who_asks_again_is_not_told_by_one_that_waits_on(self) -> None:
+        until = replace(TIMED_FUTEX, until_ns=1)
+        for is_over, kind in ((False, "sleep"), (True, "network")):
+            run = LookedRun().look(Did(1, until, run=0.1), Did(2, NETWORK, run=0.01))
+            for _ in range(3):
+                run.look(Did(1, until, run=0.00004))
+            run.look(Did(1, None, run=0.05), *[Did(2, NETWORK, run=0.01)] * is_over)
+            run.look(Did(1, DISK, run=0.05))
+            assert max(run.parts, key=lambda part: run.parts[part]) == kind, run.parts
+
     def test_a_loop_of_which_nobody_knows_what_ended_its_poll_waits_for_its_peers_in_the_run(
         self,
     ) -> None:

@@ -9,6 +9,8 @@ from profiler.readers.linux.poll_outcome import (
     ConnectionArrival,
     WorkBeginBounds,
     did_timeout_end_poll,
+    has_ended_before_timeout,
+    was_due_as_work_began,
     what_came,
 )
 from profiler.readers.linux.wait_types import BlockedThread, Connection, Wait
@@ -148,3 +150,41 @@ def test_nothing_came_on_a_connection_that_a_timer_closed(
 ) -> None:
     arrivals = [_CLOSED, _came(0.2), ConnectionArrival(came=None)]
     assert what_came(arrivals, timed_out=timed_out) == (on_closed, True, None)
+
+
+@pytest.mark.parametrize(
+    ("until", "worked", "expected"),
+    [
+        pytest.param(10.1, 0, True, id="its timeout is still to come"),
+        pytest.param(9.9, 0.05, False, id="it may have worked since"),
+        pytest.param(9.9, 0.105, False, id="it was read later than the clock"),
+        pytest.param(9.9, 0.12, True, id="it has worked for longer"),
+        pytest.param(None, 5, False, id="nobody knows the timeout"),
+    ],
+)
+def test_what_has_ended_before_its_timeout_did_not_end_by_it(
+    until: float | None, worked: float, *, expected: bool
+) -> None:
+    begin = _worked(9, 9.5, worked)
+    assert has_ended_before_timeout(_poll(until), begin, seconds(10)) == expected
+
+
+@pytest.mark.parametrize(
+    ("within", "last", "is_able", "expected"),
+    [
+        pytest.param(0, 9.502, True, True, id="at the timeout"),
+        pytest.param(0, 9.495, True, True, id="the counters were read after the clock"),
+        pytest.param(0, 9.48, True, False, id="before it"),
+        pytest.param(0, 9.48, False, False, id="before it, and it waits again"),
+        pytest.param(0, 9.502, False, None, id="at any time before"),
+        pytest.param(0, 9.53, True, None, id="another wait followed"),
+        pytest.param(0.02, 9.502, True, None, id="the timeout is not known exactly"),
+    ],
+)
+def test_work_that_begins_at_the_timeout_follows_it(
+    within: float, last: float, *, is_able: bool, expected: bool | None
+) -> None:
+    begin = WorkBeginBounds(
+        seconds(9), seconds(last), is_known=False, worked_ns=0, is_of_able=is_able
+    )
+    assert was_due_as_work_began(_poll(9.5, within), begin) is expected

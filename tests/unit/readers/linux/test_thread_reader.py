@@ -1194,6 +1194,34 @@ class TestLooksBetweenTheReadings:
             (seen,) = running.look(at).look.seen
             assert (seen.was_woken, seen.blocked is None) == (was_woken, state == "R")
 
+    @pytest.mark.parametrize(
+        ("run", "waited", "state", "was_due"),
+        [
+            (1.3, 0, "R", True),
+            (1.2, 0.1, "R", True),
+            (1.5, 0, "R", False),
+            (1.3, 0, "S", None),
+            (1.1, 0, "R", None),
+        ],
+    )
+    def test_who_works_since_a_timeout_was_not_told(
+        self,
+        running: FakeMachine,
+        run: float,
+        waited: float,
+        state: str,
+        *,
+        was_due: bool | None,
+    ) -> None:
+        (running.folder / "7" / "mem").write_bytes(bytes(64) + struct.pack("=qq", 2, 0))
+        running.thread(7, run=1.01, call=UNTIL)
+        running.clocks[7] = 101
+        assert running.look(1.2).look.seen[0].was_due is None
+        call = "running" if state == "R" else UNTIL
+        running.thread(7, run=run, wait=waited, state=state, call=call)
+        running.clocks[7] = round(100 * run)
+        assert running.look(2.29).look.seen[0].was_due is was_due
+
     def test_who_is_stopped_before_a_timeout_was_not_woken(self, running: FakeMachine) -> None:
         (running.folder / "7" / "mem").write_bytes(bytes(64) + struct.pack("=qq", 60, 0))
         running.thread(7, run=1.01, call=UNTIL)
