@@ -95,6 +95,7 @@ class LookedRun:
         is_behind: bool = False,
         asked_share: float = 1.0,
         readings: int = 1,
+        part_ns: int | None = None,
     ) -> "LookedRun":
         """A look after a step, or after several ``readings``; a thread that is not mentioned has
         done nothing.
@@ -145,7 +146,7 @@ class LookedRun:
             readings=readings,
         )
         read_ns = START_NS + seconds(self.at)
-        self.account.add_look(read_ns, look, self.series)
+        self.account.add_look(read_ns, look, self.series, part_ns)
         self._unread_ns += seconds(unread)
         if has_total:
             self.add_total()

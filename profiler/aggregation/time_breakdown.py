@@ -62,6 +62,8 @@ _MIN_ASKED = 16
 # So many looks' parts of blocked time wait for the next look: the counters and the looks count the
 # same time, but not at the same moments.
 _MAX_PARTS_LEFT = 2
+# What is left of these at the end of a run is divided as so many of its latest looks are.
+_MAX_LATEST = 16
 # The most values of looks that wait to be added.
 _MAX_WAITING = 500
 # CPU time of ended processes is counted in ticks of 10 ms: so much may be counted later or earlier.
@@ -141,6 +143,8 @@ class _SettledSums(Struct):
     recent: RecentWaits = field(default_factory=RecentWaits)
     undivided: UndividedTime = field(default_factory=UndividedTime)
     last: Mapping[Wait, float] = {}
+    latest: tuple[tuple[int, Mapping[Wait, float]], ...] = ()
+    left_ns: float = 0.0
     has_quiet: bool = False
 
     def copy(self) -> "_SettledSums":
@@ -182,10 +186,19 @@ class _SettledSums(Struct):
         waits = {wait: round(part * share * left_ns) for wait, part in shares.items()}
         self.recent.add_waits(look.stretch.start_ns, look.stretch.end_ns, waits)
         self.last = shares
+        self.latest = (*self.latest[-_MAX_LATEST + 1 :], (look.part_ns, shares))
+        self.left_ns = (1 - share) * left_ns
         self.has_quiet = True
 
-    def end_with_last_look(self) -> None:
-        """Give what is left to the last look."""
+    def end_with_latest_looks(self) -> None:
+        """Give the last look what is later, and the latest ones what they left: of that, one alone
+        says little.
+        """
+        left_ns = self.undivided.left.total_ns(self.parts.busy.open_share)
+        if left_ns and self.latest:
+            share = min(self.left_ns / left_ns, 1.0)
+            left = self.undivided.take_share(share)
+            self.parts.divide_blocked_time(left, _mean_shares(self.latest))
         self.parts.divide_blocked_time(self.undivided.left, self.last)
         self.idle.end_with_last_look(self.last)
 
@@ -525,7 +538,7 @@ class TimeAccount:
                 _restore_waits_at_look(look.change, head)
             has_begun = False
             self._add_to_sums(look, head, sums)
-        sums.end_with_last_look()
+        sums.end_with_latest_looks()
         return sums
 
     # Stretches
@@ -794,6 +807,16 @@ class TimeAccount:
             sums.divide_blocked_time(look, shares)
         elif shares and not sums.has_quiet:
             sums.last = shares
+
+
+def _mean_shares(looks: Collection[tuple[int, Mapping[Wait, float]]]) -> Mapping[Wait, float]:
+    """The mean of the divisions of looks, each by the part for which it stands."""
+    total_ns = sum([part_ns for part_ns, _ in looks])
+    mean: dict[Wait, float] = {}
+    for part_ns, shares in looks:
+        for wait, share in shares.items():
+            mean[wait] = mean.get(wait, 0.0) + share * part_ns / total_ns
+    return mean
 
 
 def _have_all_used_little(growth: Sequence[ThreadTimeGrowth], length_ns: int) -> bool:

@@ -332,6 +332,20 @@ class TestCouldAnythingRun:
         run.look(ended=(1,), have_all_ended=True, length=1)
         assert run.parts[last.wait.kind] == pytest.approx(100 * 2 / 11, abs=0.5)
 
+    def test_what_the_looks_left_at_the_end_is_not_all_of_the_last_one(self) -> None:
+        """Each stands for 0.2 s, and blocked time of 0.4 s was left: by chance, the last one finds
+        the shorter of two waits that take turns.
+        """
+        run = LookedRun()
+        for turn in range(9):
+            part_ns = seconds(0.2)
+            for number in range(5):
+                blocked = DISK if number == 4 or turn == 8 else NETWORK
+                run.look(Did(1, blocked, 0.00001), length=0.21, part_ns=part_ns)
+                if turn == 8:
+                    break
+        assert run.parts["disk"] == pytest.approx(20, abs=2.5)
+
     @pytest.mark.parametrize("running", [0, 0.2])
     def test_after_the_last_thread_has_ended_time_is_no_threads(self, running: float) -> None:
         """The main process waits for somebody to reap it, and is looked at."""
