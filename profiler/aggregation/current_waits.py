@@ -531,6 +531,8 @@ def _add_work_between_waits(
 ) -> None:
     """Add the work between two waits of a thread to both."""
     wait.had_come = before.came is not None and any(before.came)
+    if _is_answer_still_owed(before, wait):
+        before.next_owed = wait
     if before.timed_out and _gives_up_answer(before, wait):
         before.timed_out = False
     work_ns = before.work_until(wait)
@@ -590,6 +592,17 @@ def _was_woken_to_ask(before: ThreadWait, wait: ThreadWait) -> bool:
     if blocked is None or now is None or blocked.until_ns is None:
         return False
     return before.timed_out is False and now.awaits_answer and not blocked.awaits_answer
+
+
+def _is_answer_still_owed(before: ThreadWait, wait: ThreadWait) -> bool:
+    """Whether an answer for which the thread has waited is owed in its next wait, too."""
+    if before.blocked is None or wait.blocked is None:
+        return False
+    owed = {each.stream: each.received_bytes for each in before.blocked.connections if each.owes}
+    return any(
+        each.owes and each.stream and owed.get(each.stream) == each.received_bytes
+        for each in wait.blocked.connections
+    )
 
 
 def _gives_up_answer(before: ThreadWait, wait: ThreadWait) -> bool:

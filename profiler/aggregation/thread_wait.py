@@ -183,6 +183,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     next_poll: "ThreadWait | None" = None
     next_turn: "ThreadWait | None" = None
+    next_owed: "ThreadWait | None" = None
     repeated: _RepeatedWaits | None = None
     polls: EarlierPolls = _NO_POLLS
     was_for_timer: bool = False
@@ -399,6 +400,15 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         wait = self
         while wait.next_poll is not None:
             wait = wait.next_poll
+        return wait
+
+    def last_for_answer(self, until: int) -> "ThreadWait":
+        """The last wait for the answer that is owed in this one, of those that began before the
+        look ``until``.
+        """
+        wait = self
+        while wait.next_owed is not None and wait.next_owed.begun < until:
+            wait = wait.next_owed
         return wait
 
     def has_timer_that_ended(self, other: "ThreadWait") -> bool:

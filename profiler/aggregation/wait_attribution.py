@@ -147,6 +147,7 @@ class LookDivision:
                 return
             carried[wait] = carried.get(wait, 0) + wait.held_back_work_ns
             return
+        self._chains.name_ends_by_answer(wait, ends)
         own_ns = wait.held_back_work_ns
         weights = [carried.get(end, end.held_back_work_ns) for end in ends]
         total = sum(weights)

@@ -8,7 +8,14 @@ it; who ran meanwhile, and did not end it, is not waited for.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from profiler.aggregation.sorted_waits import HIDDEN, SLEEP, SortedWaits, waits_for_clients
+from profiler.aggregation.sorted_waits import (
+    HIDDEN,
+    SLEEP,
+    UNCLEAR,
+    SortedWaits,
+    waits_for_clients,
+    with_busy_peer,
+)
 from profiler.aggregation.thread_wait import MIN_WORK_NS, EndCounts, ThreadWait
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 
@@ -104,6 +111,20 @@ class WaitChains:
             if blocked and blocked.has_timeout:
                 return SLEEP  # that of a loop, whose pool does the work
         return together[0][1] if together else None
+
+    def name_ends_by_answer(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> None:
+        """Let those of the ends be for an answer that woke the thread when it came: timers have
+        ended some of their waits for it, and it was still owed.
+        """
+        over = wait.end
+        if over is None or wait.was_cut:
+            return
+        for end in ends:
+            if self._waits.firm.get(end) not in (SLEEP, UNCLEAR):
+                continue
+            last = end.last_for_answer(over)
+            if last.blocked and last.has_owed_answer_come and last.over in (over, over - 1):
+                self._waits.firm[end] = with_busy_peer(last.blocked, last)
 
     def _has_child_that_ended_with(self, wait: ThreadWait, over: int) -> bool:
         """Whether a child of the thread's process ended before this look, or one look before."""

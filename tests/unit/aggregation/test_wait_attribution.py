@@ -816,6 +816,23 @@ class TestHandingOn:
         assert shares(unclear(POLL, 9), wait(DISK, 1)) == {}
         assert shares(unclear(owing, 9), wait(DISK, 1)) == {"network": 90.0, "disk": 10.0}
 
+    @pytest.mark.parametrize("is_owed", [True, False])
+    def test_a_loop_whose_timers_work_before_the_answer_comes_tells_who_waits_for_it(
+        self,
+        is_owed: bool,  # noqa: FBT001
+    ) -> None:
+        """As a worker thread of Node that asks, and collects now and then: the main thread waits
+        for its message. Rows that nobody asked for are not what it tells.
+        """
+        owing = replace(POLL, connections=(replace(CONNECTION, owes=is_owed, stream=b"7"),))
+        wakes_up = replace(TIMED_FUTEX, wait=Wait("lock"))
+        run = LookedRun(interval=0.2)
+        for _ in range(20):
+            run.look(Did(1, wakes_up, run=0.1), Did(2, owing, run=0.001), length=0.1)
+            run.look(Did(2, owing, run=0.005, came=(False,), timed_out=True), length=0.4)
+            run.look(Did(1, None, run=0.1), Did(2, owing, run=0.001, came=(True,)), length=0.4)
+        assert (run.parts["network"] > 60) == is_owed, run.parts
+
     def test_a_wait_of_which_nobody_saw_the_end_is_woken_as_the_one_before(self) -> None:
         event = replace(TIMED_FUTEX, helpers="memory", helper_pids=frozenset((2,)))
         reads = Did(2, DISK, run=0.001, process=2)
