@@ -490,9 +490,11 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         both = all_known(first_known(last.over_since, last.over), other.end)
         if both is None:
             return False
-        is_cut = last.was_cut and not other.is_followed_by_wait
-        if is_cut and (other.was_cut or self.begun <= other.begun):
-            return False
+        if last.was_cut and not other.is_followed_by_wait:
+            if other.was_cut or self.begun < other.begun:
+                return False
+            if self.begun == other.begun and self.process == other.process:
+                return False
         over, other_end = both
         return over <= other_end
 

@@ -234,7 +234,18 @@ class WaitChains:
         known = [end for end in reached if end in self._waits.firm and self._is_of_known_kind(end)]
         if _is_told_by_any(known, wait):
             known = [end for end in known if not end.is_of_loop]
-        return [end for end in known if end.may_have_ended(wait)] or known
+        known = [end for end in known if end.may_have_ended(wait)] or known
+        return self._ended_children(known, wait) or known
+
+    def _ended_children(self, ends: Sequence[ThreadWait], wait: ThreadWait) -> list[ThreadWait]:
+        """Those of the ends that were over with the wait of a thread for a child as their thread
+        ended: only the end of a child ends such a wait.
+        """
+        over = wait.end
+        if over is None or self._waits.handing[wait].helpers != "children":
+            return []
+        lasts = [(end, end.last_repeated_wait) for end in ends if end.process != wait.process]
+        return [end for end, last in lasts if last.is_last and last.over in (over, over - 1)]
 
     def _is_of_known_kind(self, wait: ThreadWait) -> bool:
         """Whether the wait says more than that of a thread which waits for it."""

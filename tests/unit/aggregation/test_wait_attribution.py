@@ -365,6 +365,20 @@ class TestHandingOn:
         still, ran = wait(NETWORK, 1, over=7), wait(DISK, 1, begun=3, over=7)
         assert shares(waiting, still, ran)["network"] > 95
 
+    @pytest.mark.parametrize("is_child", [True, False])
+    def test_a_child_that_ended_before_the_last_look_ended_the_wait_of_its_parent(
+        self,
+        is_child: bool,  # noqa: FBT001
+    ) -> None:
+        """A thread of its own process that ends so was killed by the process's end."""
+        process = 2 if is_child else 1
+        waits_for_it = CHILD if is_child else LOCK
+        server = wait(NETWORK, 1, process=3 if is_child else 1, over=9)
+        parent = wait(waits_for_it, 99, begun=6, over=9)
+        ended = wait(SLEEP, 1, process=process, begun=6, over=9, was_cut=True, is_last=True)
+        found = shares(parent, ended, server, children={1: (2, 3)})
+        assert found["sleep" if is_child else "network"] > 95, found
+
     def test_a_pipe_of_which_no_other_end_is_known_is_a_childs(self) -> None:
         """It has begun just now."""
         waits = (wait(pipe_to(), 50), wait(SLEEP, 1, process=2))
