@@ -105,6 +105,7 @@ class ThreadWaits:
         self._for_timers: set[int] = set()  # processes whose loops waited so last
         # Before which of the last looks something came to a thread of each process, and how long.
         self._arrivals: dict[int, dict[int, float]] = {}
+        self._read_whole = 0  # the last look that left no thread for later ones
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
 
@@ -128,6 +129,8 @@ class ThreadWaits:
                 if thread.present is None and thread_id in self._threads:
                     self._add_unasked(thread_id, thread, change)
         self._note_enders(change)
+        if not look.is_behind:
+            self._read_whole = self.number
         return change
 
     def _note_arrivals(self, seen: Iterable[ThreadSeen]) -> None:
@@ -423,6 +426,7 @@ class ThreadWaits:
 
     def _end_thread(self, thread: _FollowedThread, change: ChangedWaits) -> None:
         """The thread has ended."""
+        thread.steps = self.number - self._read_whole
         self._end_present_wait(thread, change)
         last = thread.last
         if last is not None:

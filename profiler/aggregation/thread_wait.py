@@ -321,6 +321,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return self.last_repeated_wait.over
 
     @property
+    def earliest_end(self) -> int | None:
+        """The first look before which the thread may have run, if it was left for later ones."""
+        last = self.last_repeated_wait
+        return first_known(last.over_since, last.over)
+
+    @property
     def is_sleep(self) -> bool:
         """Whether the thread sleeps, and no other one may wake it."""
         return self.blocked is not None and self.blocked.may_ask_for_children
@@ -464,14 +470,16 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     def did_not_run_in(self, other: "ThreadWait", since: int | None = None) -> bool:
         """Whether the thread did not run while the other one waited, or ``since`` this look."""
         since = first_known(since, other.begun)
+        if self._begins_as_may_end(other):
+            return True
         if self.polled_since > since and not self.is_first:
             return False
         over = self.last_repeated_wait.over
         if over is None:
             return True
-        if other.end is None or over < other.end:
+        if other.end is None or over < first_known(other.earliest_end, other.end):
             return False
-        return over == other.end or not self._polled_in_vain_between(since, other.end)
+        return over <= other.end or not self._polled_in_vain_between(since, other.end)
 
     def _polled_in_vain_between(self, since: int, look: int) -> bool:
         """Whether a timeout ended a poll after the look ``since`` and before this one, and the
@@ -496,7 +504,16 @@ class ThreadWait(Struct, eq=False, kw_only=True):
             if self.begun == other.begun and self.process == other.process:
                 return False
         over, other_end = both
-        return over <= other_end
+        return over <= other_end or self._begins_as_may_end(other)
+
+    def _begins_as_may_end(self, other: "ThreadWait") -> bool:
+        """Whether this wait began at a look at which that of the other thread may have been over,
+        as it was left for later looks: it may wait for this one anew.
+        """
+        earliest_end, end = other.earliest_end, other.end
+        if earliest_end is None or end is None:
+            return False
+        return earliest_end <= self.polled_since < end
 
     def _last_turn_before(self, look: int) -> "ThreadWait":
         """The last of these waits, or that of a later one which was over at this look or after it:

@@ -365,6 +365,28 @@ class TestHandingOn:
         still, ran = wait(NETWORK, 1, over=7), wait(DISK, 1, begun=3, over=7)
         assert shares(waiting, still, ran)["network"] > 95
 
+    @pytest.mark.parametrize(("worker_begun", "worker_over"), [(1, 6), (6, 9)])
+    def test_who_was_left_for_later_looks_may_have_been_woken_at_an_earlier_one(
+        self, worker_begun: int, worker_over: int
+    ) -> None:
+        """As the main thread of Java whose pool asks, beside the timer of a thread of the virtual
+        machine. At the look that asked the pool only, its threads ask already for the next one.
+        """
+        worker = wait(NETWORK, 0.5, begun=worker_begun, over=worker_over)
+        timer = wait(TIMED_FUTEX, 0.5, begun=1, over=7)
+        late = wait(LOCK, 99, over=7, over_since=6)
+        assert shares(late, worker, timer)["network"] > 95
+        assert shares(wait(LOCK, 99, over=7), worker, timer)["sleep"] > 95
+
+    def test_who_waits_for_what_ended_before_the_looks_that_left_both_out(self) -> None:
+        """A thread whose counters are left for later looks ends: when it did is not known."""
+        for is_behind in (True, False):
+            run = LookedRun().look(Did(1, LOCK, 0.1), Did(2, NETWORK, 0.001), Did(3, SLEEP, 0.001))
+            run.look(length=9)
+            run.look(Did(2, LOCK, 0.001), is_behind=is_behind, length=1)
+            run.look(ended=(1, 2, 3), have_all_ended=True, length=0.1)
+            assert (run.parts["network"] > 70) == is_behind, run.parts
+
     @pytest.mark.parametrize("is_child", [True, False])
     def test_a_child_that_ended_before_the_last_look_ended_the_wait_of_its_parent(
         self,
