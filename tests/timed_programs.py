@@ -146,6 +146,9 @@ _LONG_PROGRAMS = {
     "child of which its parent asks, and works more": _long(
         _turns("ask_for_idle_child 12 {port}"), points=IN_TURNS_POINTS
     ),
+    "child that asks for its children": _long(
+        _turns("wait_for_who_asks_for_children 12 {port}"), points=IN_TURNS_POINTS
+    ),
     "child that holds the lock of a file": _long(_turns("locked_by_child 10 {folder}/lock")),
     "signal that does not come": _long(_turns("wait_for_signal 8")),
     "16 threads: network, disk": _long(

@@ -16,6 +16,8 @@ SLEEP = Wait("sleep")
 UNCLEAR = Wait("unclear")
 # A loop's limited wait for clients as if it watched nothing but its own wake-up.
 _WITHOUT_CLIENTS = BlockedThread(wait=SLEEP, has_timeout=True)
+# A sleep until a thread asks again whether one of its children has ended.
+_ASKED_CHILDREN = BlockedThread(wait=Wait("child"), helpers="children")
 
 
 def waits_for_clients(blocked: BlockedThread, wait: ThreadWait) -> bool:
@@ -74,15 +76,13 @@ class SortedWaits:
     ``serving`` are those of ``handing`` which also wait for somebody to come, and for whom.
     ``stopped`` threads go on when somebody lets them, ``able`` ones are not blocked. ``named`` has
     what some of ``handing`` waited for, where the end of the wait says more than its kind.
-    ``by_process`` are all of these by process; it is empty if nobody hands on. ``has_unknown``: a
-    thread asks whether its child has ended, which can run.
+    ``by_process`` are all of these by process; it is empty if nobody hands on.
     """
 
     def __init__(
         self, waits: Collection[ThreadWait], children: Mapping[int, Collection[int]]
     ) -> None:
         self._waits = waits
-        self.has_unknown = False
         self.firm: dict[ThreadWait, Wait] = {}
         self.idle: dict[ThreadWait, Wait] = {}
         self.serving: dict[ThreadWait, Wait] = {}
@@ -99,22 +99,27 @@ class SortedWaits:
                 self.firm[wait] = blocked.wait
             else:
                 self._add_uncertain(wait, blocked)
-        if self.able:
-            self._leave_out_those_who_ask_for_able(children)
+        if self.able or self.handing:
+            self._hand_on_for_those_who_ask(children)
         if self.handing:
             for group in (self.firm, self.idle, self.handing, self.able, self.stopped):
                 for wait in group:
                     self.by_process.setdefault(wait.process, []).append(wait)
 
-    def _leave_out_those_who_ask_for_able(self, children: Mapping[int, Collection[int]]) -> None:
-        """Leave out the sleeps of who asks whether a child has ended which can run: what that has
-        waited for until it could is not known.
+    def _hand_on_for_those_who_ask(self, children: Mapping[int, Collection[int]]) -> None:
+        """Who sleeps until it asks again whether a child has ended waits for what its children wait
+        for, unless these wait for somebody to come; of one that can run, that is not known.
         """
-        able = {wait.process for wait in self.able}
-        for wait in [wait for wait in self.firm if wait.is_asking]:
-            if not able.isdisjoint(children.get(wait.process, ())):
-                del self.firm[wait]
-                self.has_unknown = True
+        asking = [wait for wait in self.firm if wait.is_asking]
+        if not asking:
+            return
+        counting = {
+            wait.process for group in (self.firm, self.handing, self.able) for wait in group
+        }
+        for wait in asking:
+            if not counting.isdisjoint(children.get(wait.process, ())):
+                self.named[wait] = self.firm.pop(wait)
+                self.handing[wait] = _ASKED_CHILDREN
 
     def _add_uncertain(self, wait: ThreadWait, blocked: BlockedThread) -> None:
         """Sort a wait of which its end may say more than its kind."""

@@ -74,7 +74,7 @@ class LookDivision:
     ) -> None:
         self._waits = SortedWaits(waits, children)
         self._chains = WaitChains(self._waits, children)
-        self._has_unknown = self._waits.has_unknown
+        self._has_unknown = False
 
     def share_of_each_wait(self) -> Mapping[Wait, float]:
         """The share of each wait; empty if no thread is blocked, or all that are wait for some of
@@ -139,11 +139,13 @@ class LookDivision:
         if all(end in self._waits.idle or end in self._waits.serving for end in ends):
             # A thread that waits for a child or a pipe may serve others, as those for which it
             # waits do. One that waits for a lock or for a server's answer does not, unless it only
-            # helps them.
+            # helps them; nor does one that sleeps again and again beside its children.
             woken = self._chains.wait_of_waker(wait, ends)
             if woken is not None:
                 self._waits.named[wait] = woken
-            elif handing.kind not in ("lock", "network") or self._waits_only_for_tasks(wait, ends):
+            elif not wait.is_asking and (
+                handing.kind not in ("lock", "network") or self._waits_only_for_tasks(wait, ends)
+            ):
                 return
             carried[wait] = carried.get(wait, 0) + wait.held_back_work_ns
             return

@@ -230,10 +230,14 @@ def _ask_for_children(seconds: float, work: Callable[[], object], own_seconds: f
     """The parent asks again and again whether its child has ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        pid = _in_child(work)
-        while not os.waitpid(pid, os.WNOHANG)[0]:
-            time.sleep(0.05)
+        _ask_until_end(_in_child(work), 0.05)
         compute(own_seconds)
+
+
+def _ask_until_end(pid: int, seconds: float) -> None:
+    """Ask each time so many seconds have passed whether the child has ended."""
+    while not os.waitpid(pid, os.WNOHANG)[0]:
+        time.sleep(seconds)
 
 
 def ask_for_child(seconds: float, port: str) -> None:
@@ -254,6 +258,23 @@ def ask_for_idle_child(seconds: float, port: str) -> None:
         compute(0.05)
 
     _ask_for_children(seconds, work, 0.1)
+
+
+def wait_for_who_asks_for_children(seconds: float, port: str) -> None:
+    """A child runs others by turns, as GNU parallel does: it asks whether they have ended."""
+
+    def ask_server() -> None:
+        compute(0.01)
+        _ask(_connect(port), 0.4)
+
+    def run_children() -> None:
+        for _ in range(2):
+            _ask_until_end(_in_child(ask_server), 0.01)
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        compute(0.3)
+        os.waitpid(_in_child(run_children), 0)
 
 
 def locked_by_child(seconds: float, path: str) -> None:
@@ -306,6 +327,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
             serve_by_pool,
             ask_for_child,
             ask_for_idle_child,
+            wait_for_who_asks_for_children,
             locked_by_child,
             wait_for_signal,
             spin,

@@ -142,6 +142,30 @@ class TestWeights:
         assert shares(wait(SLEEP, 1), child, children={1: (2,)}) == {"sleep": 100.0}
         assert same_certain_wait((asks_on, child)) is None
 
+    @pytest.mark.parametrize(
+        ("child", "share"),
+        [(NETWORK, {"network": 100.0}), (LISTENS, {"sleep": 100.0}), (None, {})],
+        ids=["asks a server", "waits for clients", "can run"],
+    )
+    def test_who_waits_for_one_that_asks_for_its_children_waits_for_what_they_wait_for(
+        self, child: BlockedThread | None, share: dict[str, float]
+    ) -> None:
+        """A shell waits for GNU parallel, which sleeps until it asks again."""
+        shell = wait(CHILD, 100)
+        asks_on = wait(SLEEP, 1, process=2, slices=b"9")
+        wait(SLEEP, 1).sleep_on(asks_on)
+        children = {1: (2,), 2: (3,)}
+        assert shares(shell, asks_on, wait(child, process=3), children=children) == share
+
+    def test_who_sleeps_again_and_again_beside_a_server_that_a_shell_has_started_sleeps(
+        self,
+    ) -> None:
+        asks_on = wait(SLEEP, 1, slices=b"9")
+        wait(SLEEP, 1).sleep_on(asks_on)
+        shell, server = wait(CHILD, 1, process=2), wait(LISTENS, 1, process=3)
+        children = {1: (2,), 2: (3,)}
+        assert shares(asks_on, shell, server, children=children) == {"sleep": 100.0}
+
     def test_in_proportion_to_the_work_that_a_wait_held_back(self) -> None:
         assert shares(wait(NETWORK, 30), wait(SLEEP, 10)) == {"network": 75.0, "sleep": 25.0}
 
