@@ -108,7 +108,7 @@ class SortedWaits:
 
     def _hand_on_for_those_who_ask(self, children: Mapping[int, Collection[int]]) -> None:
         """Who sleeps until it asks again whether a child has ended waits for what its children wait
-        for, unless these wait for somebody to come; of one that can run, that is not known.
+        for, unless that is somebody to come, or its parent; of one that can run, it is not known.
         """
         asking = [wait for wait in self.firm if wait.is_asking]
         if not asking:

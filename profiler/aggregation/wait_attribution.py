@@ -139,13 +139,11 @@ class LookDivision:
         if all(end in self._waits.idle or end in self._waits.serving for end in ends):
             # A thread that waits for a child or a pipe may serve others, as those for which it
             # waits do. One that waits for a lock or for a server's answer does not, unless it only
-            # helps them; nor does one that sleeps again and again beside its children.
+            # helps them.
             woken = self._chains.wait_of_waker(wait, ends)
             if woken is not None:
                 self._waits.named[wait] = woken
-            elif not wait.is_asking and (
-                handing.kind not in ("lock", "network") or self._waits_only_for_tasks(wait, ends)
-            ):
+            elif handing.kind not in ("lock", "network") or self._waits_only_for_tasks(wait, ends):
                 return
             carried[wait] = carried.get(wait, 0) + wait.held_back_work_ns
             return

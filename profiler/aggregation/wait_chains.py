@@ -191,6 +191,9 @@ class WaitChains:
         asking = [end for end in passed if self._asks_others(end)]
         if asking:  # a proxy and its clients wait for each other, and the proxy for its server
             return asking
+        sleeping = [end for end in passed if end.is_asking]
+        if sleeping:  # its children wait for nothing but for somebody to come, or for it
+            return sleeping
         serving = [end for end in passed if end in self._waits.serving]
         if serving and not any(self._waits_for_own_server(each) for each in passed):
             return serving

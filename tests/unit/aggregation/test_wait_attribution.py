@@ -166,6 +166,15 @@ class TestWeights:
         children = {1: (2,), 2: (3,)}
         assert shares(asks_on, shell, server, children=children) == {"sleep": 100.0}
 
+    def test_who_makes_the_tasks_of_its_children_slowly_does_not_wait_for_them(self) -> None:
+        """A pool's main thread waits for a worker, which waits for the thread that makes tasks."""
+        makes = wait(SLEEP, 1, slices=b"9")
+        wait(SLEEP, 1).sleep_on(makes)
+        pipe = BlockedThread(wait=Wait("pipe"), helpers="pipe")
+        main = wait(replace(pipe, helper_pids=frozenset({2})), 100)
+        worker = wait(replace(pipe, helper_pids=frozenset({1})), 1, process=2)
+        assert shares(main, makes, worker, children={1: (2,)}) == {"sleep": 100.0}
+
     def test_in_proportion_to_the_work_that_a_wait_held_back(self) -> None:
         assert shares(wait(NETWORK, 30), wait(SLEEP, 10)) == {"network": 75.0, "sleep": 25.0}
 
