@@ -191,18 +191,16 @@ class WaitChains:
         asking = [end for end in passed if self._asks_others(end)]
         if asking:  # a proxy and its clients wait for each other, and the proxy for its server
             return asking
-        sleeping = [end for end in passed if end.is_asking]
-        if sleeping:  # its children wait for nothing but for somebody to come, or for it
-            return sleeping
         serving = [end for end in passed if end in self._waits.serving]
         if serving and not any(self._waits_for_own_server(each) for each in passed):
             return serving
-        polling = [
+        sleeping = [end for end in passed if end.is_asking]
+        sleeping += [
             end for end in reached if _polls_pipe_for_limited_time(self._waits.handing.get(end))
         ]
-        if polling:  # as a server that sleeps, and watches whether its parent lives
-            self._waits.named.update(dict.fromkeys(polling, SLEEP))
-            return polling
+        if sleeping:  # as a server that sleeps, and watches whether its parent lives
+            self._waits.named.update(dict.fromkeys(sleeping, SLEEP))
+            return sleeping
         handing = [
             end
             for end in reached
