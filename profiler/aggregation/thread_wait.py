@@ -22,6 +22,8 @@ MAX_LITTLE_NS = 3 * NS_PER_MS
 _MAX_ASKING_NS = NS_PER_MS // 2
 # Who waits for times is seldom woken, and who is told by others seldom just at its timeout.
 _TIMES_AS_MANY_DUE = 3
+# After so many waits it is known whether what comes is for a thread.
+_MIN_ENDS = 6
 # More waits one after the other for the same are settled.
 _MAX_POLLS = 512
 
@@ -46,6 +48,16 @@ class ArrivalsBesideWaits(Struct, eq=False):
             return False
         in_vain = self.arrivals_in_vain * self.ends
         return self.ends_with_arrival * self.looks_in_vain >= 2 * in_vain
+
+    @property
+    def are_beside(self) -> bool:
+        """Whether the thread began to work hardly more often as something came than something came
+        in vain: what comes is for others. Where something comes all the time, nobody knows.
+        """
+        if self.ends < _MIN_ENDS or 2 * self.arrivals_in_vain > self.looks_in_vain:
+            return False
+        in_vain = self.arrivals_in_vain * self.ends
+        return 2 * self.ends_with_arrival * self.looks_in_vain <= 3 * in_vain
 
 
 class EarlierPolls(Struct, frozen=True, gc=False):
@@ -276,6 +288,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if last.arrivals is None or not (last.ended_with_arrival or last.after_ns is None):
             return False
         return last.arrivals.are_awaited
+
+    @property
+    def is_beside_arrivals(self) -> bool:
+        """Whether what comes to the threads of the process is not what the thread waits for."""
+        arrivals = self.last_repeated_wait.arrivals
+        return arrivals is not None and arrivals.are_beside
 
     @property
     def has_slept(self) -> bool:

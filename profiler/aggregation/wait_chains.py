@@ -235,6 +235,10 @@ class WaitChains:
         known = [end for end in reached if end in self._waits.firm and self._is_of_known_kind(end)]
         if _is_told_by_any(known, wait):
             known = [end for end in known if not end.is_of_loop]
+        if wait.is_beside_arrivals:
+            others = [end for end in known if not end.has_come]
+            if any(end.may_have_ended(wait) for end in others):
+                known = others
         known = [end for end in known if end.may_have_ended(wait)] or known
         return self._ended_children(known, wait) or known
 

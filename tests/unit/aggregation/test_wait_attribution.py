@@ -420,6 +420,22 @@ class TestHandingOn:
             run.look(ended=(1, 2, 3), have_all_ended=True, length=0.1)
             assert (run.parts["network"] > 70) == is_behind, run.parts
 
+    def test_what_comes_by_chance_as_a_thread_is_woken_is_not_what_it_waits_for(self) -> None:
+        """Another thread answers someone from outside, who asks in a rhythm of its own."""
+        reads = replace(NETWORK, connections=(CONNECTION,))
+        parts = []
+        for rows_every, sleep_every in ((5, 3), (3, 5)):
+            run = LookedRun()
+            for number in range(90):
+                comes = Did(3, reads, run=0.002, came=(True,), came_before=0.2)
+                did = [] if number % rows_every else [comes]
+                did += [] if number % sleep_every else [Did(2, SLEEP, run=0.002)]
+                run.look(*did, *[] if number % 3 else [Did(1, LOCK, run=0.1)], length=0.3)
+            parts.append(run.parts)
+        assert parts[0]["sleep"] > 80
+        assert parts[0]["network"] < 4
+        assert parts[1]["network"] > 70
+
     @pytest.mark.parametrize("is_child", [True, False])
     def test_a_child_that_ended_before_the_last_look_ended_the_wait_of_its_parent(
         self,
