@@ -31,8 +31,8 @@ _MAX_ASKING_AGAIN_NS = NS_PER_MS // 10
 # A thread that was seen to wait for something else between its sleeps does so again, unless it was
 # seen to sleep so many times as often since.
 _TIMES_AS_MANY_SLEEPS = 3
-# What came before so many looks of a process is remembered.
-_MAX_ARRIVALS = 64
+# What came, and which children ended, before so many looks of a process is remembered.
+_MAX_EVENTS = 64
 
 
 class ChangedWaits(Struct, frozen=True):
@@ -59,7 +59,8 @@ class _FollowedThread(Struct, eq=False):
     for a limited time have ended; how many of its waits for something else than threads are over,
     and how many of these with waits of threads of its process that work; whether it was seen to
     work since its last wait; how often it was seen to sleep since it waited for something else but
-    threads, and the most of these sleeps before; what came beside its waits for others.
+    threads, and the most of these sleeps before; what came, and which children
+    ended, beside its waits for others.
     """
 
     process: int
@@ -76,6 +77,7 @@ class _FollowedThread(Struct, eq=False):
     sleeps: int = 0
     most_sleeps: int = 0
     arrivals: ArrivalsBesideWaits | None = None
+    child_ends: ArrivalsBesideWaits | None = None
 
     def note_end_counts(self, over: ThreadWait) -> None:
         """Note in a wait that is over, and in the present one, how many were over so far."""
@@ -105,6 +107,7 @@ class ThreadWaits:
         self._for_timers: set[int] = set()  # processes whose loops waited so last
         # Before which of the last looks something came to a thread of each process, and how long.
         self._arrivals: dict[int, dict[int, float]] = {}
+        self._child_ends: dict[int, dict[int, float]] = {}  # the same of ends of its children
         self._read_whole = 0  # the last look that left no thread for later ones
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
@@ -113,6 +116,7 @@ class ThreadWaits:
         """Add a look; returns what it changed."""
         self.number += 1
         change = ChangedWaits()
+        self._note_child_ends(look.ended)
         if look.processes is not self._processes:
             self._follow_processes(look.processes)
         self._note_arrivals(look.seen)
@@ -138,10 +142,21 @@ class ThreadWaits:
         for each in seen:
             if any(each.came):
                 before_ns = first_known(each.came_before_ns, math.inf)
-                arrivals = self._arrivals.setdefault(each.process, {})
-                arrivals[self.number] = max(before_ns, arrivals.get(self.number, 0))
-                if len(arrivals) > _MAX_ARRIVALS:
-                    del arrivals[next(iter(arrivals))]
+                self._note_event(self._arrivals, each.process, before_ns)
+
+    def _note_child_ends(self, ended: Iterable[int]) -> None:
+        """Note the processes of which a child has ended."""
+        for thread_id in ended:
+            child = self._processes.get(thread_id)  # by its first thread
+            if child is not None:
+                self._note_event(self._child_ends, child.parent, math.inf)
+
+    def _note_event(self, events: dict[int, dict[int, float]], pid: int, before_ns: float) -> None:
+        """Note that something was so long before this look."""
+        looks = events.setdefault(pid, {})
+        looks[self.number] = max(before_ns, looks.get(self.number, 0))
+        if len(looks) > _MAX_EVENTS:
+            del looks[next(iter(looks))]
 
     def _note_enders(self, change: ChangedWaits) -> None:
         """Note which waits for somebody to come were over with waits for other threads, or one look
@@ -241,6 +256,7 @@ class ThreadWaits:
             del self._cpu_ns[pid]
             self._for_timers.discard(pid)
             self._arrivals.pop(pid, None)
+            self._child_ends.pop(pid, None)
 
     def _add_unasked(self, thread_id: int, thread: _FollowedThread, change: ChangedWaits) -> None:
         """Add that a thread has run, and nobody asked what it does now."""
@@ -286,6 +302,7 @@ class ThreadWaits:
             is_of_asker=thread.only_asked_again,
             timed_ends=thread.timed_ends,
             arrivals=thread.arrivals,
+            child_ends=thread.child_ends,
         )
         thread.present = wait
         change.begun.append(wait)
@@ -312,25 +329,26 @@ class ThreadWaits:
     def _count_arrivals(
         self, before: ThreadWait, wait: ThreadWait, thread: _FollowedThread
     ) -> None:
-        """Count what came beside the wait of a thread for others, which may tell it of that."""
-        looks = self._arrivals.get(before.process)
+        """Count what came, and which children ended, beside the wait of a thread for others, which
+        may tell it of that.
+        """
         blocked, over = before.blocked, before.over
-        if looks is None or blocked is None or over is None:
+        if blocked is None or over is None:
             return
         is_loops = blocked.is_timeout_of_own_wake_up or blocked.is_timeout_of_listeners
         if not (blocked.waits_for_any_thread or is_loops):
             return
-        if thread.arrivals is None:
-            thread.arrivals = ArrivalsBesideWaits()
-        before.arrivals = wait.arrivals = thread.arrivals
-        last_in_vain = over
-        if wait.run_ns - before.run_ns >= MIN_WORK_NS:
-            last_in_vain -= 1
-            thread.arrivals.ends += 1
-            thread.arrivals.ends_with_arrival += before.ended_with_arrival and not before.was_due
-        thread.arrivals.looks_in_vain += last_in_vain - before.begun
-        in_vain = [before.begun < number <= last_in_vain for number in looks]
-        thread.arrivals.arrivals_in_vain += sum(in_vain)
+        looks = self._arrivals.get(before.process)
+        if looks is not None:
+            thread.arrivals = thread.arrivals or ArrivalsBesideWaits()
+            before.arrivals = wait.arrivals = thread.arrivals
+            has_come = before.ended_with_arrival and not before.was_due
+            _count_beside(before, wait, looks, thread.arrivals, is_at_end=has_come)
+        looks = self._child_ends.get(before.process)
+        if looks is not None:
+            thread.child_ends = thread.child_ends or ArrivalsBesideWaits()
+            before.child_ends = wait.child_ends = thread.child_ends
+            _count_beside(before, wait, looks, thread.child_ends, is_at_end=over in looks)
 
     def _count_timed_end(
         self, before: ThreadWait, wait: ThreadWait, thread: _FollowedThread
@@ -366,6 +384,7 @@ class ThreadWaits:
             is_plain=True,
             was_for_timer=before.process in self._for_timers,
             arrivals=thread.arrivals,
+            child_ends=thread.child_ends,
         )
         thread.present = thread.last = wait
         thread.has_worked = False
@@ -453,6 +472,27 @@ class ThreadWaits:
             total_ns += self._cpu_ns[pid] + self._processes[pid].children_cpu_ns
             pending.extend(self.children.get(pid, ()))
         return total_ns
+
+
+def _count_beside(
+    before: ThreadWait,
+    wait: ThreadWait,
+    looks: Collection[int],
+    counts: ArrivalsBesideWaits,
+    *,
+    is_at_end: bool,
+) -> None:
+    """Count at which of these looks, before which something was, the wait has ended and the thread
+    has worked, and at which it went on.
+    """
+    last_in_vain = first_known(before.over, before.begun)
+    if wait.run_ns - before.run_ns >= MIN_WORK_NS:
+        last_in_vain -= 1
+        counts.ends += 1
+        counts.ends_with_arrival += is_at_end
+    counts.looks_in_vain += last_in_vain - before.begun
+    in_vain = [before.begun < number <= last_in_vain for number in looks]
+    counts.arrivals_in_vain += sum(in_vain)
 
 
 def _same_plain_wait_before(thread: _FollowedThread, seen: ThreadSeen) -> ThreadWait | None:

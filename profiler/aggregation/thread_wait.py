@@ -29,9 +29,9 @@ _MAX_POLLS = 512
 
 
 class ArrivalsBesideWaits(Struct, eq=False):
-    """How often something came on connections of a process beside the waits of one of its threads
-    for others: before so many of the looks at which it had worked (``ends``), and before so many of
-    those at which it went on waiting.
+    """How often something came on connections of a process, or a child of it ended, beside the
+    waits of one of its threads for others: before so many of the looks at which it had worked
+    (``ends``), and before so many of those at which it went on waiting.
     """
 
     ends: int = 0
@@ -130,7 +130,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     whose work counts, so that only the thread's own run before and after it matters.
     ``is_of_worker``: the thread waits for something else now and then. ``is_of_asker``: timeouts
     have ended waits of the thread after which it only asked again. ``timed_ends`` are those of its
-    waits for a limited time, ``arrivals`` those beside its waits for others.
+    waits for a limited time, ``arrivals`` and ``child_ends`` those beside its waits for others.
 
     The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
     ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
@@ -167,6 +167,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_of_asker: bool = False
     timed_ends: TimedEnds | None = None
     arrivals: ArrivalsBesideWaits | None = None
+    child_ends: ArrivalsBesideWaits | None = None
 
     run_ns: int = 0
     slices: bytes = b"0"
@@ -288,6 +289,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if last.arrivals is None or not (last.ended_with_arrival or last.after_ns is None):
             return False
         return last.arrivals.are_awaited
+
+    @property
+    def is_for_children(self) -> bool:
+        """Whether the end of a child is what the thread waits for, though another one is told."""
+        child_ends = self.last_repeated_wait.child_ends
+        return child_ends is not None and child_ends.are_awaited
 
     @property
     def is_beside_arrivals(self) -> bool:

@@ -247,7 +247,8 @@ class WaitChains:
         ended: only the end of a child ends such a wait.
         """
         over = wait.end
-        if over is None or self._waits.handing[wait].helpers != "children":
+        is_for_child = wait.is_for_children or self._waits.handing[wait].helpers == "children"
+        if over is None or not is_for_child:
             return []
         lasts = [(end, end.last_repeated_wait) for end in ends if end.process != wait.process]
         return [end for end, last in lasts if last.is_last and last.over in (over, over - 1)]

@@ -436,6 +436,26 @@ class TestHandingOn:
         assert parts[0]["network"] < 4
         assert parts[1]["network"] > 70
 
+    def test_a_child_that_another_thread_reaps_ends_the_wait_beside_what_comes_then(self) -> None:
+        """As the main thread of Java waits for a process, beside one that answers; the children of a
+        thread that starts one after the other are not what the main thread waits for.
+        """
+        reads = replace(NETWORK, connections=(CONNECTION,))
+        parts = []
+        for child_every, rows_every in ((4, 8), (3, 4)):
+            run = LookedRun({1: 0, 2: 1})
+            for number in range(80):
+                has_ended = number % child_every == 0
+                did = [] if number % 4 else [Did(1, LOCK, run=0.1)]
+                if has_ended:
+                    did += [Did(12, CHILD, run=0.001), Did(2, SLEEP, run=0.001, process=2)]
+                if number % rows_every == 0:
+                    did.append(Did(3, reads, run=0.002, came=(True,), came_before=0.2))
+                run.look(*did, ended=(2,) if has_ended and number else (), length=0.3)
+            parts.append(run.parts)
+        assert parts[0]["network"] < 10, parts
+        assert parts[1]["network"] > 60, parts
+
     @pytest.mark.parametrize("is_child", [True, False])
     def test_a_child_that_ended_before_the_last_look_ended_the_wait_of_its_parent(
         self,
