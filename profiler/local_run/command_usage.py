@@ -242,7 +242,7 @@ class CommandReader:
         self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren
     ) -> None:
         monotonic_ns = self._monotonic_ns = prepared.clock.monotonic_ns
-        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns, proc.LastPidFile().last_pid)
+        self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns, proc.LoadFile().last_pid)
         self._shared_memory = prepared.shared_memory
         self._lazily_freed_pages = lazily_freed_pages
         if prepared.own_cgroup.counts_memory:

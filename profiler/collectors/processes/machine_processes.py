@@ -47,7 +47,7 @@ class MachineProcesses:
         self._is_current = False
         self._known_pids: set[int] = set()
         self.last_pid: int | None = None
-        self._last_pid_file = proc.LastPidFile(proc_folder)
+        self._last_pid_file = proc.LoadFile(proc_folder)
         self._missed_pids = 0
         self._next_full_scan_ns = 0
 

@@ -57,9 +57,10 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     ``processes`` are all processes, the same object if none has changed. ``sees_calls``: any
     system call was readable so far. ``is_behind``: the counters of threads are left for the next
     looks; ``is_nobodys_turn``: those of all. ``asked_share``: those of the threads that may
-    be able to run which were asked have used so much of what all have. ``misses_child``: a thread
-    waited for a child, and none that lived was seen: it ended meanwhile, or began just now.
-    ``have_all_ended``: no thread lives. ``pressure``: for how long
+    be able to run which were asked have used so much of what all have. ``able_on_machine``: so
+    many threads of the whole machine could run when it began, without the one that looks; None if
+    unknown. ``misses_child``: a thread waited for a child, and none that lived was seen: it ended
+    meanwhile, or began just now. ``have_all_ended``: no thread lives. ``pressure``: for how long
     any threads have waited for a CPU so far. ``cpus``: on how many the batch may run.
     ``readings``: so many readings of the processes were since the last look, which found the same.
     ``peeks``: so many times since the last look it was read whether a thread that works can run,
@@ -77,6 +78,7 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     is_behind: bool = False
     is_nobodys_turn: bool = False
     asked_share: float = 1.0
+    able_on_machine: int | None = None
     misses_child: bool = False
     have_all_ended: bool = False
     pressure: CpuPressure | None = None

@@ -40,6 +40,9 @@ _RESIDENT = 21
 _STACK = 25
 _MAPPED_DEVICE = 3  # in the first line of a mapping in smaps
 _BLOCKED_SIGNALS = 29
+# Positions in /proc/loadavg.
+_ABLE = 3
+_LAST_PID = 4
 # Positions in /proc/PID/net/dev after the name of the interface.
 _RECEIVED = 0
 _SENT = 8
@@ -458,12 +461,16 @@ def numeric_entries(folder: str = "/proc") -> list[int]:
 
 
 def read_last_pid(folder: str = "/proc") -> int | None:
-    """The id that this process namespace assigned last: see :class:`LastPidFile`."""
-    file = LastPidFile(folder)
+    """The id that this process namespace assigned last: see :class:`LoadFile`."""
+    file = LoadFile(folder)
     try:
         return file.last_pid()
     finally:
         file.close()
+
+
+def _positive_or_none(word: bytes) -> int | None:
+    return (int(word) or None) if word.isdigit() else None
 
 
 class KeptFile:
@@ -488,11 +495,12 @@ class KeptFile:
         self._descriptor = None
 
 
-class LastPidFile(KeptFile):
-    """The id that this process namespace assigned last: the last word of ``loadavg``.
+class LoadFile(KeptFile):
+    """``loadavg``: how many threads of the whole machine can run just now, and the id that this
+    process namespace assigned last.
 
-    gVisor writes 0, which is no id. LXCFS mounts a file of its own there, whose id is some seconds
-    old: nobody reads that.
+    gVisor writes 0, which is no id, and not the number of threads: the one that reads can run.
+    LXCFS mounts a file of its own there, which is some seconds old: nobody reads that.
     """
 
     def __init__(self, folder: str = "/proc") -> None:
@@ -501,8 +509,18 @@ class LastPidFile(KeptFile):
 
     def last_pid(self) -> int | None:
         """The id; None if it cannot be read."""
-        _, _, word = self.read().rstrip().rpartition(b" ")
-        return (int(word) or None) if word.isdigit() else None
+        _, last_pid = self.able_threads_and_last_pid()
+        return last_pid
+
+    def able_threads_and_last_pid(self) -> tuple[int | None, int | None]:
+        """The number of threads that can run, with the calling one, and the id; each is None if it
+        cannot be read.
+        """
+        words = self.read().split()
+        if len(words) <= _LAST_PID:
+            return None, None
+        able, _, _ = words[_ABLE].partition(b"/")
+        return _positive_or_none(able), _positive_or_none(words[_LAST_PID])
 
     def _open(self) -> int | None:
         descriptor = super()._open()

@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 from profiler.core.clock import wall_ahead_ns
 from profiler.core.look_times import GOLDEN_PART
+from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.batch_group import BatchGroup
@@ -181,12 +182,11 @@ class ThreadReader:
         self._changed: dict[int, ProcessThreads] = {}
         self._stale: dict[int, ProcessThreads] = {}
         self._turns, self._asleep, self._files = ThreadTurns(), AsleepReadings(), ThreadFiles()
-        self._last_pid = proc.LastPidFile(proc_folder)
+        self._load = proc.LoadFile(proc_folder)
         self._cpu_clock, self._is_of_batch = cpu_clock, is_of_batch
         self._last: ReadingNumberAndTime | None = None
         # Of the present look.
-        self._growth: list[ThreadTimeGrowth] = []
-        self._seen: list[ThreadSeen] = []
+        self._growth, self._seen = list[ThreadTimeGrowth](), list[ThreadSeen]()
         self._ended, self._ended_between = list[int](), list[int]()  # since the last look
         self._workers: dict[FollowedThread, int] = {}  # with their processes, as they ran last
         self._recent: dict[FollowedThread, int] = {}  # the others
@@ -197,6 +197,7 @@ class ThreadReader:
         self._parents: list[ProcessThreads] = []  # those that wait for a child
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
+        self._able_on_machine: int | None = None
         self._peeks, self._asked_share = PeekResults(), 1.0
         self._at_ns = self._read_ended_ns = self._calm_looks = self._left_out = 0
         self._is_counting = self._is_shown = self._has_other_waits = self.sees_calls = False
@@ -326,7 +327,7 @@ class ThreadReader:
         ``is_fresh``: :meth:`follow` has just had their readings.
         """
         last = self._take_last_look_time(now_ns)
-        self._has_newer = None
+        self._has_newer = self._able_on_machine = None
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
@@ -486,6 +487,8 @@ class ThreadReader:
         self._unread_run_ns = self._later_run_ns = 0
         self._has_other_waits = False
         self._asked_share = 1.0
+        if self.sees_calls:
+            self._may_have_newer()  # reads at the begin how many threads can run
         self._parents = []
         if self._group.begin_look(now_ns):
             self._mark_all_to_ask()
@@ -546,6 +549,7 @@ class ThreadReader:
         counters are readable.
         """
         last = self._last or ReadingNumberAndTime(0, now_ns)
+        self._has_newer = self._able_on_machine = None
         self._begin_look(now_ns)
         for pid, process in self._processes.items():
             if pid not in self._changed:
@@ -558,7 +562,7 @@ class ThreadReader:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
-        self._last_pid.close()
+        self._load.close()
         self._sockets.close()
         self._group.close()
 
@@ -588,6 +592,7 @@ class ThreadReader:
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
             asked_share=self._asked_share,
+            able_on_machine=self._able_on_machine,
             misses_child=self._is_any_child_missing(),
             have_all_ended=is_last or self._have_all_ended(),
             pressure=self._group.read_pressure(self._processes) if reads_pressure else None,
@@ -1058,9 +1063,12 @@ class ThreadReader:
         return (may_ask or blocked.may_be_told_of_child) and self._may_have_newer()
 
     def _may_have_newer(self) -> bool:
-        """Whether an id was assigned since the processes were read; asked once in a look."""
+        """Whether an id was assigned since the processes were read; asked once in a look, together
+        with the number of threads of the machine that can run.
+        """
         if self._has_newer is None:
-            newest = self._last_pid.last_pid()
+            able, newest = self._load.able_threads_and_last_pid()
+            self._able_on_machine = difference(able, 1)  # without the calling one
             self._has_newer = newest is None or newest != self._newest_pid
         return self._has_newer
 

@@ -35,12 +35,17 @@ def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
 
 
 def test_the_last_id_is_read_from_a_file_that_stays_open(tmp_path: Path) -> None:
-    file = proc.LastPidFile(str(tmp_path))
+    file = proc.LoadFile(str(tmp_path))
     loads = tmp_path / "loadavg"
     assert file.last_pid() is None
-    for text, pid in (("0.1 0.2 0.3 1/9 4711\n", 4711), ("0.1 0.2 0.3 1/9 12\n", 12), ("?", None)):
+    for text, able, pid in (
+        ("0.1 0.2 0.3 1/9 4711\n", 1, 4711),
+        ("0.1 0.2 0.3 12/345 12\n", 12, 12),
+        ("?", None, None),
+    ):
         loads.write_text(text)
         assert file.last_pid() == proc.read_last_pid(str(tmp_path)) == pid
+        assert file.able_threads_and_last_pid() == (able, pid)
     file.close()
     assert not open_files(loads)
 
@@ -48,13 +53,15 @@ def test_the_last_id_is_read_from_a_file_that_stays_open(tmp_path: Path) -> None
 def test_the_last_id_of_another_file_system_than_the_kernels_is_not_read(tmp_path: Path) -> None:
     loads = tmp_path / "loadavg"
     loads.symlink_to("/proc/loadavg")
-    assert proc.read_last_pid(str(tmp_path)) is None
-    assert proc.read_last_pid()
+    assert proc.LoadFile(str(tmp_path)).able_threads_and_last_pid() == (None, None)
+    able, last_pid = proc.LoadFile().able_threads_and_last_pid()
+    assert able
+    assert last_pid
 
 
-def test_an_id_of_zero_is_none(tmp_path: Path) -> None:
+def test_an_id_of_zero_is_none_and_so_is_a_number_of_threads(tmp_path: Path) -> None:
     (tmp_path / "loadavg").write_text("0.00 0.00 0.00 0/0 0\n")
-    assert proc.read_last_pid(str(tmp_path)) is None
+    assert proc.LoadFile(str(tmp_path)).able_threads_and_last_pid() == (None, None)
 
 
 _KIB = 1024

@@ -1075,6 +1075,17 @@ class TestLooksBetweenTheReadings:
         assert shown.waits[Wait("sleep")] == 1
         assert not shown.look.misses_child
 
+    def test_a_look_reads_how_many_threads_of_the_machine_can_run_beside_itself(
+        self, running: FakeMachine
+    ) -> None:
+        loads = running.folder / "loadavg"
+        running.reader.follow([process(), process(9)])
+        for turn, (able, beside) in enumerate(((1, 0), (23, 22), (0, None))):
+            loads.write_text(f"0.25 2.41 4.02 {able}/96 11\n")
+            running.thread(7, run=1.01 + turn / 100)
+            running.clocks[7] = 2 + turn
+            assert running.look(1.2 + turn / 10).look.able_on_machine == beside
+
     def test_who_sleeps_has_no_new_child_if_none_began_on_the_machine(
         self, running: FakeMachine
     ) -> None:
