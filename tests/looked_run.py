@@ -94,6 +94,7 @@ class LookedRun:
         have_all_ended: bool = False,
         is_behind: bool = False,
         asked_share: float = 1.0,
+        able_on_machine: int | None = None,
         readings: int = 1,
         part_ns: int | None = None,
     ) -> "LookedRun":
@@ -141,6 +142,7 @@ class LookedRun:
             have_all_ended=have_all_ended,
             is_behind=is_behind,
             asked_share=asked_share,
+            able_on_machine=able_on_machine,
             pressure=pressure,
             cpus=self._cpus,
             readings=readings,

@@ -21,11 +21,12 @@ _BUCKETS = 64
 # The looks say how many threads could run together only if the counted threads used at least so
 # many times what the others used.
 _COUNTED_TIMES = 10
-# The number of looks added to those that found threads, if these asked a small share of all
-# threads: too few looks do not say how many could run together.
-_ADDED_LOOKS = 16
-# Steps in which an equation is solved.
-_HALVINGS = 20
+# In so much of the time, all threads run together, as is assumed before a look has found none.
+_TOGETHER_SHARE = 0.03
+# So many threads of others can run on a machine, as is assumed before a look; and at least so many.
+_ASSUMED_OTHERS = 1
+_LEAST_OTHERS = 0.05
+_MAX_EXPONENT = 700
 _Sums = TypeVar("_Sums", bound=Struct)
 
 
@@ -41,7 +42,8 @@ class Stretch(Struct):
     part that belongs to looks which found a thread that could run, ``able_threads`` how many the
     look at its end found; these are not all if it ``counts_no_threads``. ``is_unsure``: it could
     not ask enough threads. Those of the threads that may be able to run which it asked have used
-    the ``asked_share`` of what all have.
+    the ``asked_share`` of what all have. When it began, ``able_on_machine`` threads of the whole
+    machine could run, None if unknown.
     In between, ``able_peeks`` of the ``peeks`` found a thread that could run. ``has_lost_waits``:
     one that could run at the begin has ended, and nobody read for how long it waited for a CPU;
     ``has_lost_runs``: nor for how long it ran, of which no total tells.
@@ -63,6 +65,7 @@ class Stretch(Struct):
     counts_no_threads: bool = False
     is_unsure: bool = False
     asked_share: float = 1.0
+    able_on_machine: int | None = None
     peeks: int = 0
     able_peeks: int = 0
     has_lost_waits: bool = False
@@ -76,6 +79,11 @@ class Stretch(Struct):
     def bounded_run_ns(self) -> int:
         """What ran, at most the whole stretch on each CPU."""
         return self.run_ns + self.unread_ns + self.later_ns
+
+    @property
+    def able_threads_by_counters(self) -> float:
+        """How many threads could run, on average."""
+        return (self.bounded_run_ns + self.wait_ns) / max(self.length_ns, 1)
 
     @property
     def able_time_by_look_ns(self) -> float:
@@ -257,9 +265,6 @@ class _OpenStretchBucket(Struct):
 class _LookedStretches(Struct):
     """Sums over the open stretches whose looks say whether a thread could run. ``looked_ns`` is the
     length of those whose looks found that, ``threads_ns`` the same times how many threads could.
-    ``found_looks`` is the number of looks that found threads which could run, ``found_threads`` how
-    many these found, and ``found_shares`` the sum of the shares that they asked. ``asked_ns`` is
-    the length times the share of the threads that were asked.
     """
 
     length_ns: float = 0
@@ -269,13 +274,8 @@ class _LookedStretches(Struct):
     looked_ns: float = 0
     threads_ns: float = 0
     used_ns: float = 0
-    all_used_ns: float = 0
     uncounted_ns: float = 0
     unread_ns: float = 0
-    found_looks: float = 0
-    found_threads: float = 0
-    found_shares: float = 0
-    asked_ns: float = 0
 
     def add(self, stretch: Stretch, low_ns: int, span_ns: int, part: float) -> None:
         """Add a part of a stretch."""
@@ -289,16 +289,10 @@ class _LookedStretches(Struct):
         self.looked_ns += part * stretch.able_ns
         threads = 1 if stretch.counts_no_threads else max(stretch.able_threads, 1)
         self.threads_ns += part * stretch.able_ns * threads
-        if stretch.able_threads:
-            self.found_looks += part
-            self.found_threads += part * stretch.able_threads
-            self.found_shares += part * stretch.asked_share
-        self.asked_ns += part * length_ns * stretch.asked_share
         used_ns = stretch.run_ns + stretch.wait_ns
         self.used_ns += part * used_ns
-        unread_ns = stretch.unread_ns + stretch.later_ns
-        self.all_used_ns += part * (used_ns + unread_ns)
-        uncounted_ns = unread_ns + (used_ns if stretch.counts_no_threads else 0)
+        uncounted_ns = stretch.unread_ns + stretch.later_ns
+        uncounted_ns += used_ns if stretch.counts_no_threads else 0
         uncounted_ns += length_ns if stretch.has_lost_waits else 0
         self.uncounted_ns += part * uncounted_ns
 
@@ -316,44 +310,67 @@ class _LookedStretches(Struct):
         more_ns: float = (1 - unable**times_as_many) * self.length_ns
         return min(more_ns, self.able_ns * times_as_many)
 
+
+class _OtherThreads(Struct):
+    """How many threads of others could run on the machine at the looks: the sum of what is beyond
+    the run's own by their counters, and the weights of the looks in it.
+    """
+
+    threads: float = 0
+    weight: float = 0
+
+    def add(self, stretch: Stretch, part: float) -> None:
+        """Add a part of a stretch; no thread of a group can run while its quota is used up."""
+        if stretch.able_on_machine is None or stretch.throttled_ns:
+            return
+        own = stretch.able_threads_by_counters
+        # The more of the run's threads can run, the less the number at a moment is the mean one.
+        weight = part / (1 + own) ** 2
+        self.threads += weight * (stretch.able_on_machine - own)
+        self.weight += weight
+
     @property
-    def able_with_unasked_ns(self) -> float:
-        """For how long a thread could run, if the looks did not ask all that may be able to.
+    def mean(self) -> float:
+        return max((_ASSUMED_OTHERS + self.threads) / (1 + self.weight), _LEAST_OTHERS)
 
-        As far as they did, it is the middle between what they found, and each thread at its own
-        times; else, how many could run together follows from how many they found.
+
+class _PartlyAskedStretches(Struct):
+    """Sums over the open stretches whose looks did not ask all threads that may be able to run: for
+    how long one could by these looks, and at own times, that is if each thread could at its own
+    times. ``variance_ns2`` says how much these two differ by chance.
+    """
+
+    low_ns: float = 0
+    span_ns: float = 0
+    unread_ns: float = 0
+    by_looks_ns: float = 0
+    at_own_times_ns: float = 0
+    variance_ns2: float = 0
+
+    def add(self, stretch: Stretch, low_ns: int, span_ns: int, part: float, others: float) -> None:
+        """Add a part of a stretch; so many threads of ``others`` can run on the machine."""
+        length_ns = stretch.length_ns
+        self.low_ns += part * low_ns
+        self.span_ns += part * span_ns
+        able_share = 1.0
+        if not stretch.able_ns:
+            self.unread_ns += part * stretch.unread_ns
+            able_share = _able_share_if_none_was_found(stretch, low_ns / length_ns, others)
+        able_share = (able_share + stretch.able_peeks) / (1 + stretch.peeks)
+        self.by_looks_ns += part * able_share * length_ns
+        own_share = -math.expm1(-stretch.able_threads_by_counters)
+        self.at_own_times_ns += part * min(max(own_share * length_ns, low_ns), low_ns + span_ns)
+        self.variance_ns2 += part * own_share * (1 - own_share) * length_ns**2
+
+    @property
+    def able_ns(self) -> float:
+        """For how long a thread could run: the looks count as far as they differ from own times
+        by more than chance, as by the estimator of James and Stein.
         """
-        if not self.length_ns:
-            return 0.0
-        asked_share = self.asked_ns / self.length_ns
-        of_asked_ns = (self.able_ns + self.able_at_own_times_ns) / 2
-        found_share = self.found_shares / self.found_looks if self.found_looks else asked_share
-        together = self._threads_together(found_share)
-        of_unasked_ns = min(self.all_used_ns / together, self.length_ns)
-        return asked_share * of_asked_ns + (1 - asked_share) * of_unasked_ns
-
-    def _threads_together(self, asked_share: float) -> float:
-        """How many threads could run together, if any could. Each of so many is found with the
-        probability ``asked_share``, and looks that find none do not count.
-
-        The more of the threads were not asked, the more looks are taken to have found as many as
-        if each could run at its own times.
-        """
-        used = self.all_used_ns / self.length_ns
-        together = used / -math.expm1(-used) if used else 1.0
-        added = (1 - asked_share) * _ADDED_LOOKS
-        found = self.found_threads + added * together * asked_share / _found_share(
-            together, asked_share
-        )
-        mean = found / (self.found_looks + added)
-        least, most = 1.0, max(mean / asked_share, 1.0)
-        for _ in range(_HALVINGS):
-            together = (least + most) / 2
-            if together * asked_share < mean * _found_share(together, asked_share):
-                least = together
-            else:
-                most = together
-        return least
+        more_ns = self.by_looks_ns - self.at_own_times_ns
+        if more_ns**2 <= self.variance_ns2:
+            return self.at_own_times_ns
+        return self.at_own_times_ns + more_ns - self.variance_ns2 / more_ns
 
 
 class _LostRuns(Struct):
@@ -391,12 +408,24 @@ def _add_sums(sums: _Sums, others: _Sums) -> None:
         setattr(sums, name, getattr(sums, name) + getattr(others, name))
 
 
-def _found_share(threads: float, asked_share: float) -> float:
-    """The share of the looks, of those that ask this share of the threads, that find one of so many
-    which can run.
+def _able_share_if_none_was_found(stretch: Stretch, low_share: float, others: float) -> float:
+    """How probably a thread could run that a look did not ask, which found none.
+
+    If each can at its own times, the number of threads that can run has a Poisson distribution, and
+    so has the number of those of others: the more can on the machine, the likelier one is the
+    run's. But the look may be one after a time in which all threads have run together, for as short
+    as the counters allow.
     """
-    missed: float = (1 - asked_share) ** threads
-    return 1 - missed
+    threads = stretch.able_threads_by_counters
+    unasked = (1 - stretch.asked_share) * threads
+    # The logarithm of how much likelier the number on the machine makes it that one could run.
+    likelier = unasked
+    if stretch.able_on_machine is not None and not stretch.throttled_ns:
+        likelier = stretch.able_on_machine * math.log1p(unasked / others)
+    together = _TOGETHER_SHARE / (1 - _TOGETHER_SHARE) * (1 - low_share)
+    return -math.expm1(-likelier) / (
+        1 + together * math.exp(min(threads - likelier, _MAX_EXPONENT))
+    )
 
 
 class BusyTime(Struct):
@@ -414,7 +443,8 @@ class BusyTime(Struct):
     looked_ns: float = 0
     threads_ns: float = 0
     sure: _LookedStretches = field(default_factory=_LookedStretches)
-    partial: _LookedStretches = field(default_factory=_LookedStretches)
+    partial: _PartlyAskedStretches = field(default_factory=_PartlyAskedStretches)
+    others: _OtherThreads = field(default_factory=_OtherThreads)
     buckets: dict[int, _OpenStretchBucket] = field(default_factory=dict)
     lost: _LostRuns = field(default_factory=_LostRuns)
 
@@ -424,6 +454,7 @@ class BusyTime(Struct):
         length_ns = stretch.length_ns
         span_ns = high_ns - low_ns
         self.length_ns += part * length_ns
+        self.others.add(stretch, part)
         if stretch.able_threads and not stretch.counts_no_threads:
             self.looked_ns += part * stretch.able_ns
             self.threads_ns += part * stretch.able_ns * stretch.able_threads
@@ -439,8 +470,10 @@ class BusyTime(Struct):
         if stretch.has_lost_runs:
             self.lost.add(stretch, low_ns, span_ns, part)
         if not stretch.is_unsure:
-            sums = self.partial if stretch.asked_share < 1 else self.sure
-            sums.add(stretch, low_ns, span_ns, part)
+            if stretch.asked_share < 1:
+                self.partial.add(stretch, low_ns, span_ns, part, self.others.mean)
+            else:
+                self.sure.add(stretch, low_ns, span_ns, part)
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.bounded_run_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
         bucket = self.buckets.setdefault(number, _OpenStretchBucket())
@@ -467,7 +500,7 @@ class BusyTime(Struct):
         able_ns = sure.able_ns
         if _COUNTED_TIMES * sure.uncounted_ns <= sure.used_ns:
             able_ns = sure.able_at_own_times_ns
-        able_ns += partial.able_with_unasked_ns
+        able_ns += partial.able_ns
         if self.looked_ns:
             # A thread that ends in a stretch is not found by the look at its end.
             unread_ns = sure.unread_ns + partial.unread_ns
@@ -503,6 +536,7 @@ class BusyTime(Struct):
         self.threads_ns += other.threads_ns
         _add_sums(self.sure, other.sure)
         _add_sums(self.partial, other.partial)
+        _add_sums(self.others, other.others)
         _add_sums(self.lost, other.lost)
         for number, bucket in other.buckets.items():
             own = self.buckets.setdefault(number, _OpenStretchBucket())
@@ -516,6 +550,7 @@ class BusyTime(Struct):
             self,
             sure=replace(self.sure),
             partial=replace(self.partial),
+            others=replace(self.others),
             buckets=buckets,
             lost=replace(self.lost),
         )

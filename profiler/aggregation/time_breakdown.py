@@ -570,6 +570,7 @@ class TimeAccount:
         if not (able_threads or look.have_all_ended):
             stretch.is_unsure = _are_too_few_asked(look)
         stretch.asked_share = look.asked_share
+        stretch.able_on_machine = look.able_on_machine
         if able_threads:
             stretch.able_ns = stretch.length_ns
         return stretch

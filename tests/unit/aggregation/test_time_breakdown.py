@@ -1,5 +1,6 @@
 """The division of a run's wall time: the four questions, as the design asks them."""
 
+import math
 import random
 from typing import Any
 
@@ -94,11 +95,11 @@ class TestCouldAnythingRun:
         time.add_part_of_interval(stretch)
         assert time.busy_ns == pytest.approx(seconds(busy))
 
-    @pytest.mark.parametrize(("asked_share", "slept"), [(1.0, 30.0), (0.3, 4.6)])
+    @pytest.mark.parametrize(("asked_share", "slept"), [(1.0, 30.0), (0.3, 100 * math.exp(-3.4))])
     def test_a_look_that_did_not_ask_all_threads_has_missed_some_that_could_run(
         self, asked_share: float, slept: float
     ) -> None:
-        """On average three of ten can run, of which seven looks in ten find one."""
+        """On average 3.4 can run, of which seven looks in ten find one."""
         run = LookedRun()
         for number in range(10):
             first = Did(1, None if number < 7 else SLEEP, run=0.05, wait=0.25)
@@ -108,32 +109,60 @@ class TestCouldAnythingRun:
 
     @pytest.mark.parametrize("asked_share", [0.1, 0.3, 0.8])
     @pytest.mark.parametrize(
-        ("together", "asleep", "points"),
+        ("together", "asleep", "others", "points"),
         [
-            pytest.param(1, 0.82, 3, id="in turn"),
-            pytest.param(1, 0.5, 9, id="in turn, busy"),
-            pytest.param(2, 0.5, 10, id="two together"),
-            pytest.param(20, 0.9, 33, id="many together"),
+            pytest.param(0, 0.74, None, 3, id="at own times"),
+            pytest.param(0, 0.74, 0, 4, id="at own times, nothing else on the machine"),
+            pytest.param(0, 0.74, 4, 3, id="at own times, a busy machine"),
+            pytest.param(0, 0.3, 1, 3, id="at own times, busy"),
+            pytest.param(1, 0.82, 0, 3, id="in turn"),
+            pytest.param(1, 0.82, 4, 3, id="in turn, a busy machine"),
+            pytest.param(1, 0.5, 0, 11, id="in turn, busy"),
+            pytest.param(2, 0.5, 0, 5, id="two together"),
+            pytest.param(20, 0.9, 0, 6, id="many together"),
+            pytest.param(60, 0.7, 0, 5, id="nearly all together"),
+            pytest.param(60, 0.7, 1, 9, id="nearly all together, others, too"),
         ],
     )
     def test_looks_at_some_of_many_threads_say_for_how_long_any_could_run(
-        self, asked_share: float, together: int, asleep: float, points: float
+        self, asked_share: float, together: int, asleep: float, others: int | None, points: float
     ) -> None:
-        """At each moment none of 150 threads can run, or so many together."""
-        chance = random.Random(together)
-        run = LookedRun(cpus=64)
-        used = (1 - asleep) * together / 150
-        for _ in range(400):
-            able = chance.random() >= asleep
-            found = sum(chance.random() < asked_share for _ in range(together)) if able else 0
-            run.look(
-                *[
-                    Did(thread, None if thread <= found else SLEEP, run=used / 4, wait=3 * used / 4)
-                    for thread in range(1, 151)
-                ],
-                asked_share=asked_share,
-            )
-        assert run.parts["sleep"] == pytest.approx(100 * asleep, abs=points)
+        """At each moment none of 150 threads can run, or so many ``together``, or, if 0, each at its
+        own times; and on average so many of ``others`` on a machine of 64 CPUs.
+        """
+        chance, asleep_looks = random.Random(together), 0
+        mean = together * (1 - asleep) or -math.log(asleep)
+        time = BusyTime()
+        for _ in range(200):
+            able = together * (chance.random() >= asleep)
+            if not together:
+                able = sum(chance.random() < mean / 150 for _ in range(150))
+            asleep_looks += not able
+            found = sum(chance.random() < asked_share for _ in range(able))
+            beside = sum(chance.random() < (others or 0) / 64 for _ in range(64))
+            stretch = Stretch(0, seconds(1), 64, wait_ns=seconds(mean))
+            stretch.longest_ns = seconds(mean / 150)
+            stretch.able_ns = seconds(1) * (found > 0)
+            stretch.asked_share = asked_share
+            stretch.able_on_machine = None if others is None else able + beside
+            time.add_part_of_interval(stretch)
+        busy_percent = 100 * time.busy_ns / time.length_ns
+        assert busy_percent == pytest.approx(100 - asleep_looks / 2, abs=points)
+
+    def test_threads_of_a_group_that_has_used_up_its_quota_are_not_on_the_machines_list(
+        self,
+    ) -> None:
+        """Nobody can run on the machine, but the threads wait for the quota."""
+        times = []
+        for throttled in (0, 0.1):
+            time = BusyTime()
+            for _ in range(50):
+                stretch = Stretch(0, seconds(1), 2, wait_ns=seconds(0.8), longest_ns=seconds(0.1))
+                stretch.asked_share, stretch.able_on_machine = 0.3, 0
+                stretch.throttled_ns = seconds(throttled)
+                time.add_part_of_interval(stretch)
+            times.append(time.busy_ns / time.length_ns)
+        assert times == pytest.approx([0.1, 0.5], abs=0.1)
 
     @pytest.mark.parametrize(("threads", "on_cpu"), [(1, 11.0), (2, 8.0)])
     def test_threads_that_ended_before_the_look_ran_as_many_at_once_as_looks_found(
