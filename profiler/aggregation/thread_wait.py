@@ -549,16 +549,16 @@ class ThreadWait(Struct, eq=False, kw_only=True):
             wait = wait.next_turn.last_repeated_wait
         return wait
 
-    def may_have_woken(self, other: "ThreadWait") -> bool:
+    def may_have_woken(self, other: "ThreadWait", work_ns: float) -> bool:
         """Whether the thread may have ended the wait of the other one when its own was over, or
-        after work that followed; who waited for a CPU ran one look later.
+        after that, as it held back so much work; who waited for a CPU ran one look later.
         """
         if other.end is None or not self.may_have_ended(other):
             return False
         over = self._last_turn_before(other.end - 1).over
         if over is None:
             return False
-        return over >= other.end - 1 or self.following_work_ns >= MIN_WORK_NS
+        return over >= other.end - 1 or work_ns >= MIN_WORK_NS
 
     @property
     def is_followed_by_wait(self) -> bool:
@@ -572,6 +572,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         came = self.last_repeated_wait.came
         return came is not None and any(came)
 
-    def is_likely_for(self, other: "ThreadWait", since: int) -> bool:
-        """Whether the thread did not run in vain since this look while the other one waited."""
-        return self.following_work_ns >= MIN_WORK_NS or self.did_not_run_in(other, since)
+    def is_likely_for(self, other: "ThreadWait", since: int, work_ns: float) -> bool:
+        """Whether the thread did not run in vain since this look while the other one waited: its
+        wait held back so much work.
+        """
+        return work_ns >= MIN_WORK_NS or self.did_not_run_in(other, since)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from profiler.aggregation.sorted_waits import UNCLEAR, SortedWaits
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
-from profiler.aggregation.wait_chains import WaitChains
+from profiler.aggregation.wait_chains import WaitChains, total_work_ns
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import Wait
 
@@ -115,12 +115,15 @@ class LookDivision:
         return held_back_ns
 
     def _weights_at_chain_ends(self) -> dict[ThreadWait, float]:
-        """The weights of the threads at the ends of all chains."""
+        """The weights of the threads at the ends of all chains. Who waits for any thread of its
+        process hands on last, as one of these may hand on to another process.
+        """
         carried: dict[ThreadWait, float] = {
             wait: wait.held_back_work_ns for wait in self._waits.firm
         }
-        heaviest = sorted(self._waits.handing, key=lambda wait: -wait.held_back_work_ns)
-        for wait in heaviest[:_MAX_HANDING]:
+        handing = self._waits.handing
+        heaviest = sorted(handing, key=lambda wait: -wait.held_back_work_ns)[:_MAX_HANDING]
+        for wait in sorted(heaviest, key=lambda wait: handing[wait].helpers == "threads"):
             self._hand_weight_on(wait, carried)
         return carried
 
@@ -128,7 +131,7 @@ class LookDivision:
         """Add the weight of a thread that waits for others to those for which it waits, by their
         weights and what was handed on to them before.
         """
-        ends = self._chains.ends_of(wait)
+        ends = self._chains.ends_of(wait, carried)
         if not ends:
             self._has_unknown = True
             return
@@ -149,7 +152,7 @@ class LookDivision:
             return
         self._chains.name_ends_by_answer(wait, ends)
         own_ns = wait.held_back_work_ns
-        weights = [carried.get(end, end.held_back_work_ns) for end in ends]
+        weights = [total_work_ns(end, carried) for end in ends]
         total = sum(weights)
         for end, weight_ns in zip(ends, weights, strict=True):
             carried[end] = carried.get(end, 0) + own_ns * weight_ns / total

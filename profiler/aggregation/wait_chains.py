@@ -38,8 +38,13 @@ def _is_told_by_any(ends: Iterable[ThreadWait], wait: ThreadWait) -> bool:
     return wait.is_told_of_arrival and any(end.has_come for end in ends)
 
 
+def total_work_ns(wait: ThreadWait, carried: Mapping[ThreadWait, float]) -> float:
+    """The work that a wait held back, with what was handed on to it so far."""
+    return carried.get(wait, wait.held_back_work_ns)
+
+
 def _likely_ends(
-    waking: Sequence[ThreadWait], wait: ThreadWait, since: int
+    waking: Sequence[ThreadWait], wait: ThreadWait, since: int, carried: Mapping[ThreadWait, float]
 ) -> Sequence[ThreadWait]:
     """Those of the waits that most likely ended another one. If all of these threads ran in vain
     meanwhile, as one that wakes the threads of a pool in turn does, it is what came, not the timer
@@ -51,7 +56,8 @@ def _likely_ends(
     )
     if all_ran and (came := [end for end in waking if end.has_come]):
         return came
-    return [end for end in waking if end.is_likely_for(wait, since)] or waking
+    likely = [end for end in waking if end.is_likely_for(wait, since, total_work_ns(end, carried))]
+    return likely or waking
 
 
 def _without_rare_timers(
@@ -134,11 +140,13 @@ class WaitChains:
             for child in self._waits.by_process.get(pid, ())
         )
 
-    def ends_of(self, wait: ThreadWait) -> Collection[ThreadWait]:
+    def ends_of(
+        self, wait: ThreadWait, carried: Mapping[ThreadWait, float]
+    ) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one; none if one of them could
         run when it was asked last, or was not asked since it ran, and may wait for anything now, or
         if there are too many threads to walk along all chains. Who still waited when the wait was
-        over cannot have ended it.
+        over cannot have ended it. ``carried`` is what was handed on so far.
         """
         if wait.has_slept:
             return (wait,)
@@ -157,9 +165,11 @@ class WaitChains:
         timed = _without_rare_timers(timed, known)
         if _is_told_by_any(known, wait):
             timed = []
-        waking = [end for end in (*known, *timed) if end.may_have_woken(wait)]
+        waking = [
+            end for end in (*known, *timed) if end.may_have_woken(wait, total_work_ns(end, carried))
+        ]
         if waking and not wait.was_cut:
-            return _likely_ends(waking, wait, self._last_work_ended(wait))
+            return _likely_ends(waking, wait, self._last_work_ended(wait), carried)
         if still or is_timed:
             return still or (wait,)
         if not any(end.may_have_ended(wait) for end in known):

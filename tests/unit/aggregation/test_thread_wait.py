@@ -131,11 +131,11 @@ class TestEnds:
         assert not ended(is_last=True).is_followed_by_wait
 
     @pytest.mark.parametrize(
-        ("over", "after_ns", "may"),
+        ("over", "work_ns", "may"),
         [(7, 0, True), (6, 0, True), (5, 0, False), (5, NS_PER_MS, True), (8, NS_PER_MS, False)],
     )
     def test_who_woke_a_thread_ran_with_it_or_one_look_before_or_worked_first(
-        self, over: int, after_ns: int, *, may: bool
+        self, over: int, work_ns: int, *, may: bool
     ) -> None:
-        waker = made(blocked=SLEEP, over=over, after_ns=after_ns)
-        assert waker.may_have_woken(made(blocked=LOCK, over=7)) is may
+        waker = made(blocked=SLEEP, over=over)
+        assert waker.may_have_woken(made(blocked=LOCK, over=7), work_ns) is may

@@ -991,6 +991,22 @@ class TestHandingOn:
         answered = wait(NETWORK, 2, begun=5, over=6, came=(True,))
         assert 49 < shares(waiting, other, answered)["network"] < 51
 
+    def test_to_those_that_worked_before_as_to_those_that_work_next(self) -> None:
+        """The threads of a pool work after they slept, and hardly after an answer."""
+        main = wait(LOCK, 60, over=9)
+        slept = wait(SLEEP, 0.2, begun=4, over=5, after_ns=10 * NS_PER_MS)
+        answered = wait(NETWORK, 10, begun=4, over=5, after_ns=NS_PER_MS // 5, came=(True,))
+        assert 49 < shares(main, slept, answered)["network"] < 51
+
+    @pytest.mark.parametrize("blocked", [CHILD, pipe_to(2)], ids=["child", "pipe"])
+    def test_to_the_children_of_those_that_work(self, blocked: BlockedThread) -> None:
+        """A thread of a pool waits for a child that hardly works itself, another one is answered."""
+        main, parent = wait(LOCK, 60, over=9), wait(blocked, 5, begun=4, over=5)
+        child = wait(SLEEP, 0.1, process=2, begun=4, over=5, is_last=True, after_ns=0)
+        answered = wait(NETWORK, 5, begun=4, over=5, came=(True,))
+        of_child = shares(main, parent, child, answered, children={1: (2,)})["sleep"]
+        assert 49 < of_child < 51
+
     def test_to_nobody_who_ran_as_the_process_ended(self) -> None:
         """An idle thread of a pool, and a virtual machine's own that runs at the end."""
         idle = wait(LOCK, 250, begun=4, over=9, is_last=True, was_cut=True)
