@@ -149,7 +149,7 @@ class Details(Struct):
 def _next_look_ns(details: Details) -> float:
     """When the next look or peek at the threads is due, beside the readings."""
     looks = details.looks
-    return looks.due_ns if details.threads.sees_calls else looks.peek_due_ns
+    return looks.due_ns if details.threads.can_look_between else looks.peek_due_ns
 
 
 class RunSampler:
@@ -212,7 +212,7 @@ class RunSampler:
             )
         if now_ns < _next_look_ns(details) or not self.command.processes:
             return
-        if details.looks.is_peek or not details.threads.sees_calls:
+        if details.looks.is_peek or not details.threads.can_look_between:
             began_ns = time.thread_time_ns()
             self._read_threads(details, details.threads.peek)
             details.looks.note_peek(now_ns, time.thread_time_ns() - began_ns)
@@ -283,7 +283,8 @@ class RunSampler:
             look = self._take_look(details, now_ns, is_fresh=True)
             if look is not None:
                 details.time.add_look(read_ns, look, self.samples.usage.series)
-            details.looks.looked_with_others(now_ns, can_peek=details.threads.can_peek)
+            can_peek = details.threads.can_peek and not details.threads.can_look_between
+            details.looks.looked_with_others(now_ns, can_peek=can_peek)
         elif is_tick and self._may_leave_look_out(details, now_ns):
             details.threads.leave_out_reading()
         elif is_tick and details.looks.is_with_reading(now_ns):

@@ -425,7 +425,7 @@ class ProcessCollector:
             looks, threads = tracked.looks, tracked.threads
             if looks is None or threads is None:
                 continue
-            if not threads.sees_calls:
+            if not threads.can_look_between:
                 if looks.peek_due_ns <= self._clock.monotonic_ns():
                     self._peek(threads, looks)
                 due_ns = min(due_ns, looks.peek_due_ns)
@@ -491,7 +491,8 @@ class ProcessCollector:
             look = threads.look_with_reading(now_ns)
             tracked.looks.note_with_reading(now_ns, look)
         if not threads.sees_calls:
-            tracked.looks.looked_with_others(now_ns, can_peek=threads.can_peek)
+            can_peek = threads.can_peek and not threads.can_look_between
+            tracked.looks.looked_with_others(now_ns, can_peek=can_peek)
         return ThreadReadings(look=look, read_ended_ns=threads.take_read_ended_ns())
 
     def _drop_forgotten(self) -> None:

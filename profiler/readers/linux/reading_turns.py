@@ -69,7 +69,7 @@ class ThreadTurns(Struct):
     of which some were ``skipped`` since the last look. ``left`` is how many threads still have
     their turn in this look; ``are_left_out``: none of those that have run. ``disk_number`` is the
     last look that found one in a wait for a disk. ``without_turn`` is what the readings since the
-    last look say.
+    last look say. So many looks ``between`` readings had no turns.
     """
 
     last_number: int = 0
@@ -79,15 +79,21 @@ class ThreadTurns(Struct):
     skipped: int = 0
     are_left_out: bool = False
     without_turn: SkippedReading | None = None
+    between: int = 0
 
     def are_due(self, number: int) -> bool:
         """Whether threads have their turn in the reading of this number."""
-        return number - self.last_number >= self.readings
+        return number - self.between - self.last_number >= self.readings
+
+    def note_disk(self, number: int) -> None:
+        """Note that a thread waits for a disk in the look after the one of this number."""
+        self.disk_number = number - self.between
 
     def begin_if_due(self, threads: int, number: int) -> bool:
         """Begin the turn of look ``number`` if it is due, of as many of these threads as are read
         together; returns whether it was.
         """
+        number -= self.between
         is_at_disk = number - self.disk_number < _READINGS_AFTER_DISK
         most = _MAX_READINGS_PER_TURN
         if is_at_disk:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 from itertools import zip_longest
 
+from msgspec.structs import replace
+
 from profiler.core.clock import wall_ahead_ns
 from profiler.core.look_times import GOLDEN_PART
 from profiler.core.optional_math import difference
@@ -93,6 +95,11 @@ _FIRST_PID = 1
 # every fourth time. In 50 processes a look costs a third of the reading of the processes.
 _LOOKS_PER_SLEEP = 20
 _MAX_SLEEP_READINGS = 4
+# Without system calls, so many looks lie between the first readings of so few processes with one
+# thread: in a run of seconds, one look a second says too little. More of them would make the
+# reading of the processes dearer by more than it may be.
+_MAX_BETWEEN = 240
+_MAX_PROCESSES_BETWEEN = 8
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
 # opens all files. This part of it is for the counters.
 _MAX_CPU_SHARE = 0.0017
@@ -296,7 +303,7 @@ class ThreadReader:
     ) -> SkippedReading | None:
         """Note a reading that found nobody who could run, unless it is time for a look."""
         asleep = self._asleep
-        number = 0 if self._last is None else self._last.number
+        number = 0 if self._last is None else self._last.number - self._turns.between
         together = min(number // _LOOKS_PER_SLEEP, _MAX_SLEEP_READINGS)
         if asleep.readings + 1 >= together or self._turns.skipped or self._able:
             return None
@@ -402,6 +409,17 @@ class ThreadReader:
         """Whether no process has begun or ended at the last reading."""
         return self._peeks.is_steady and not self._ended_between
 
+    @property
+    def can_look_between(self) -> bool:
+        """Whether looks between the readings of the processes say more."""
+        if self.sees_calls:
+            return True
+        if self._last is None or len(self._processes) > _MAX_PROCESSES_BETWEEN:
+            return False
+        if any(process.thread_count > 1 for process in self._processes.values()):
+            return False  # these have turns
+        return self._turns.between < _MAX_BETWEEN
+
     def leave_out_reading(self) -> None:
         """The next look stands for this reading of the processes, too."""
         self._left_out += 1
@@ -504,11 +522,15 @@ class ThreadReader:
 
     def _note_processes_that_ran(self, last: ReadingNumberAndTime) -> None:
         """Note the processes that have run since the last look, by their CPU clocks, and new ones
-        without a parent.
+        of which no thread tells.
         """
-        self._follow_new_orphans(last)
+        self._follow_new_processes(last)
+        self._turns.between += not self.sees_calls
         for pid, process in self._processes.items():
             clock_ns = self._cpu_clock(pid, None)
+            if clock_ns is not None and not self.sees_calls:
+                self._note_present_state(process, clock_ns, last)
+                continue
             if clock_ns == process.clock_ns and clock_ns is not None:
                 continue
             process.clock_ns = clock_ns
@@ -517,6 +539,28 @@ class ThreadReader:
             if pid not in self._changed:
                 self._changed[pid] = process
                 process.still_at = last
+
+    def _note_present_state(
+        self, process: ProcessThreads, clock_ns: int, last: ReadingNumberAndTime
+    ) -> None:
+        """Note whether a process with one thread has run, and its state, which is all that is known
+        of its wait, as if both had been read with the processes.
+        """
+        first = process.threads.get(process.reading.pid)
+        if first is None:
+            return  # it is new
+        state = first.read_state()
+        before = process.reading
+        if (before.own_cpu_ns, before.state) == (clock_ns, state.letter):
+            return
+        reading = replace(
+            before,
+            own_cpu_ns=clock_ns,
+            state=state.letter,
+            blocks_signals=state.blocks_signals,
+            shows_function=state.shows_function,
+        )
+        self._note_change(process, reading, last)
 
     def _current_thread_count(self, process: ProcessThreads) -> int:
         """The present number of a process's threads: it has a folder for each; as before if it
@@ -1050,7 +1094,7 @@ class ThreadReader:
             thread.last_wait = blocked.wait
             self._has_other_waits = True
         if process.is_refused and (blocked is HIDDEN_DISK or blocked is MEMORY):
-            self._turns.disk_number = 0 if self._last is None else self._last.number
+            self._turns.note_disk(0 if self._last is None else self._last.number)
 
     def _may_miss_child(self, process: ProcessThreads, blocked: BlockedThread) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
@@ -1072,17 +1116,22 @@ class ThreadReader:
             self._has_newer = newest is None or newest != self._newest_pid
         return self._has_newer
 
-    def _follow_new_orphans(self, last: ReadingNumberAndTime) -> None:
+    def _follow_new_processes(self, last: ReadingNumberAndTime) -> None:
         """Follow the processes that began since the processes were read, and whose parents have
         ended: a double fork leaves its work to one, for which others wait at a pipe or a socket.
         The kernel gives it to the first process of a container, or to the one that started that,
-        at the latest to the first one of all.
+        at the latest to the first one of all. Without system calls nobody knows who waits for a
+        child: then follow all.
         """
-        if not (self.sees_calls and self._may_have_newer()):
+        if not self._may_have_newer():
             return
-        for pid in self._new_children_of(self._adopters()):
+        parents = self._adopters()
+        if not self.sees_calls:
+            parents = {*parents, *self._processes}
+        for pid in self._new_children_of(parents):
             if self._is_of_batch(pid) and (stat := self._read_living(pid)) is not None:
-                self._follow_new(pid, stat, last)
+                process = self._follow_new(pid, stat, last)
+                process.is_refused = not self.sees_calls
 
     def _adopters(self) -> Collection[int]:
         found: set[int] = set()

@@ -177,6 +177,7 @@ class FakeThreads:
     def __init__(self, readings_per_look: int = 1) -> None:
         self.readings_per_look = self.until_look = readings_per_look
         self.sees_calls = False  # then it is looked at with each reading of the processes
+        self.between = 0  # as many looks lie between these
         self.was_required = False
         self.is_closed = False
         self.is_steady = True
@@ -206,7 +207,8 @@ class FakeThreads:
     def look(
         self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False
     ) -> ThreadsLook:
-        assert is_fresh or self.sees_calls
+        assert is_fresh or self.can_look_between
+        self.between -= not is_fresh
         self.was_required = is_required
         self.used_ns += self.cost_ns + self.search_ns
         self.lookup_cpu_ns += self.search_ns
@@ -232,6 +234,10 @@ class FakeThreads:
         look = self.look(now_ns, is_fresh=True)
         self.left_out = 0
         return look
+
+    @property
+    def can_look_between(self) -> bool:
+        return self.sees_calls or self.between > 0
 
     def leave_out_reading(self) -> None:
         self.left_out += 1
@@ -407,6 +413,23 @@ def test_without_system_calls_only_peeks_lie_between_the_readings() -> None:
             fakes.collector.tick()
     assert threads.readings == 60
     assert threads.peeks == pytest.approx(300, abs=10)
+
+
+def test_without_system_calls_the_first_looks_lie_between_the_readings() -> None:
+    threads = FakeThreads()
+    threads.between = 100
+    fakes = quarter(threads)
+    for _ in range(60 * 20):
+        fakes.clock.advance(0.05)
+        fakes.collector.look()
+        if fakes.clock.now_ns % seconds(1) == 0:
+            fakes.collector.tick()
+    assert threads.readings == 60 + 100
+    assert threads.peeks == pytest.approx(40 * 5, abs=10)
+    made = present(fakes.record().time_breakdown)
+    assert made.on_cpu_percent == pytest.approx(25, abs=1)
+    assert made.network_percent == pytest.approx(50, abs=1)
+    assert made.covered_percent == 100.0
 
 
 def test_the_time_after_the_end_does_not_count() -> None:

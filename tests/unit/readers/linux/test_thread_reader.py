@@ -1519,6 +1519,63 @@ def test_a_reading_that_shows_more_than_threads_without_a_turn_is_not_skipped(
     )
 
 
+@without_system_calls
+def test_without_system_calls_the_first_looks_between_the_readings_ask_for_the_states(
+    machine: FakeMachine,
+) -> None:
+    machine.thread(7, state="S")
+    machine.thread(8, run=0.5, state="R")
+    assert not machine.reader.can_look_between  # before the first look
+    machine.read(process(), process(8, cpu=0.5, state="R"))
+    machine.clocks = {7: seconds(1), 8: seconds(0.5)}
+    assert machine.look(1.1).shows_work
+    machine.thread(7, run=1.04, wait=0.05, state="D")
+    machine.thread(8, run=0.5, state="S")  # it has hardly run
+    machine.clocks[7] = seconds(1.04)
+    found = machine.look(1.2)
+    assert growth_of(found) == [(seconds(0.04), seconds(0.05))]
+    assert not found.shows_work
+    assert found.waits == {Wait("disk"): 1, Wait("other"): 1}
+    del machine.clocks[8]
+    write_in_place(machine.folder / "8" / "task" / "8" / "schedstat", "")
+    assert machine.look(1.3).look.ended == [8]
+    machine.thread(7, run=1.24, wait=0.05, state="S")
+    after = machine.read(process(cpu=1.24), at=2)
+    assert growth_of(after) == [(seconds(0.2), 0)]
+    assert after.waits == {Wait("other"): 1}
+
+
+@without_system_calls
+def test_without_system_calls_a_look_between_the_readings_finds_new_children(
+    machine: FakeMachine,
+) -> None:
+    machine.thread(7)
+    machine.read(process())
+    machine.clocks = {7: seconds(1)}
+    (machine.folder / "7" / "task" / "7" / "children").write_text("12 ")
+    machine.thread(12, run=0.2, state="R")
+    (machine.folder / "12" / "stat").write_text(f"12 (job) R 7 {'1 ' * 15}1 0 5 {'1 ' * 30}")
+    assert machine.look(1.2).shows_work
+
+
+@without_system_calls
+@pytest.mark.parametrize(
+    ("processes", "threads", "looks"), [(1, 1, 240), (8, 1, 240), (9, 1, 0), (1, 2, 0)]
+)
+def test_so_many_looks_of_so_few_processes_lie_between_the_readings(
+    machine: FakeMachine, processes: int, threads: int, looks: int
+) -> None:
+    for pid in range(7, 7 + processes):
+        machine.thread(pid)
+        machine.clocks[pid] = seconds(1)
+    machine.read(*[process(pid, threads=threads) for pid in machine.clocks])
+    taken = 0
+    while machine.reader.can_look_between:
+        taken += 1
+        machine.look(1 + taken / 5)
+    assert taken == looks
+
+
 IDLE = process(30)
 
 
