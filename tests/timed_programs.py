@@ -146,9 +146,12 @@ _LONG_PROGRAMS = {
     "child of which its parent asks, and works more": _long(
         _turns("ask_for_idle_child 12 {port}"), points=IN_TURNS_POINTS
     ),
-    "child that asks for its children": _long(
-        _turns("wait_for_who_asks_for_children 12 {port}"), points=IN_TURNS_POINTS
-    ),
+    **{
+        f"child that {words} its children": _long(
+            _turns(f"wait_for_parent 12 {{port}} {how}"), points=IN_TURNS_POINTS
+        )
+        for how, words in (("asks", "asks for"), ("is_told", "is told of"))
+    },
     "child that holds the lock of a file": _long(_turns("locked_by_child 10 {folder}/lock")),
     "signal that does not come": _long(_turns("wait_for_signal 8")),
     "16 threads: network, disk": _long(

@@ -322,6 +322,9 @@ class WaitChains:
         processes: Collection[int] = ()
         if blocked.helpers == "threads":
             processes = (wait.process,)
+            if blocked.is_for_own_wake_up and len(self._waits.by_process[wait.process]) == 1:
+                # A signal's handler wakes it, as at the end of a child of make.
+                processes = self._children.get(wait.process, ())
         elif blocked.helpers == "children":
             children = self._children.get(wait.process, ())
             # A container may have other ids than the reader.

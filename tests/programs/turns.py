@@ -11,6 +11,7 @@ import mmap
 import os
 import queue
 import random
+import select
 import signal
 import socket
 import sys
@@ -260,8 +261,22 @@ def ask_for_idle_child(seconds: float, port: str) -> None:
     _ask_for_children(seconds, work, 0.1)
 
 
-def wait_for_who_asks_for_children(seconds: float, port: str) -> None:
-    """A child runs others by turns, as GNU parallel does: it asks whether they have ended."""
+def _until_told(pid: int) -> None:
+    """Wait at a pipe of one's own, as make does for a token, until a signal tells of the child."""
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    select.select([reading], [], [])
+    signal.set_wakeup_fd(-1)
+    os.close(reading)
+    os.close(writing)
+    os.waitpid(pid, 0)
+
+
+def wait_for_parent(seconds: float, port: str, how: str) -> None:
+    """A child runs others by turns; it asks whether they have ended, as GNU parallel does, or is
+    told so by a signal.
+    """
 
     def ask_server() -> None:
         compute(0.01)
@@ -269,7 +284,8 @@ def wait_for_who_asks_for_children(seconds: float, port: str) -> None:
 
     def run_children() -> None:
         for _ in range(2):
-            _ask_until_end(_in_child(ask_server), 0.01)
+            pid = _in_child(ask_server)
+            _ask_until_end(pid, 0.01) if how == "asks" else _until_told(pid)
 
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -327,7 +343,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
             serve_by_pool,
             ask_for_child,
             ask_for_idle_child,
-            wait_for_who_asks_for_children,
+            wait_for_parent,
             locked_by_child,
             wait_for_signal,
             spin,

@@ -105,8 +105,12 @@ class BlockedThread(Struct, frozen=True, kw_only=True):
         """Whether a signal's handler may wake the thread, as at the end of a child: a loop watches
         its own wake-up, also beside sockets on which nobody comes.
         """
-        is_own_wake_up = self.helpers == "threads" and self.wait.kind == "other"
-        return is_own_wake_up or self.may_be_idle
+        return self.is_for_own_wake_up or self.may_be_idle
+
+    @property
+    def is_for_own_wake_up(self) -> bool:
+        """Whether the thread waits for another one of its process, or for a signal's handler."""
+        return self.helpers == "threads" and self.wait.kind == "other"
 
     @property
     def is_for_file_lock(self) -> bool:

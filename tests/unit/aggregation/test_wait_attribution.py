@@ -55,6 +55,8 @@ SIGNAL = BlockedThread(wait=Wait("other"), helpers="children")
 TIMED = replace(LISTENS, has_timeout=True)
 SERVES = replace(TIMED, only_listens=True, until_ns=seconds(1))
 OWN_WAKE_UP = BlockedThread(wait=Wait("sleep"), has_timeout=True, until_ns=seconds(1))
+# It is woken by another thread, or by the handler of a signal.
+WAKE_UP = BlockedThread(wait=Wait("other"), helpers="threads")
 
 
 def asks(*pids: int) -> BlockedThread:
@@ -165,6 +167,20 @@ class TestWeights:
         shell, server = wait(CHILD, 1, process=2), wait(LISTENS, 1, process=3)
         children = {1: (2,), 2: (3,)}
         assert shares(asks_on, shell, server, children=children) == {"sleep": 100.0}
+
+    @pytest.mark.parametrize(
+        ("process", "share"),
+        [(4, {"network": 100.0}), (2, {"child": 90.9, "network": 9.1})],
+        ids=["of one thread", "another thread may have woken it"],
+    )
+    def test_a_signal_tells_a_process_of_one_thread_that_its_child_has_ended(
+        self, process: int, share: dict[str, float]
+    ) -> None:
+        """A shell waits for make, which waits at its own pipe for a token, or for a job to end."""
+        shell, make = wait(CHILD, 100), wait(WAKE_UP, 1, process=2)
+        job, idle = wait(NETWORK, 10, process=3), wait(WAKE_UP, process=process)
+        children = {1: (2, 4), 2: (3,)}
+        assert shares(shell, make, job, idle, children=children) == share
 
     def test_who_makes_the_tasks_of_its_children_slowly_does_not_wait_for_them(self) -> None:
         """A pool's main thread waits for a worker, which waits for the thread that makes tasks."""
