@@ -258,6 +258,8 @@ _LONG_PROGRAMS = {
                 "answer_to_any_thread",
                 "time_beside_rows",
                 "event_beside_rows",
+                "sleeper_beside_rows",
+                "answers_and_times_beside_rows",
                 "signal_of_child",
                 "handler_of_signal",
                 "handler_that_wakes_two",

@@ -7,11 +7,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from profiler.aggregation.awaited_events import (
+    ANY_CONNECTION,
+    END_OF_CHILD,
+    AwaitedEvents,
+    ProcessEvents,
+)
 from profiler.aggregation.thread_wait import (
     MAX_LITTLE_NS,
     MIN_WORK_NS,
     NO_ENDS,
-    ArrivalsBesideWaits,
     EndCounts,
     ThreadWait,
     TimedEnds,
@@ -20,7 +25,6 @@ from profiler.aggregation.wait_attribution import LookDivision
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
-from profiler.readers.linux.poll_outcome import ARRIVAL_SLACK_NS
 from profiler.readers.linux.wait_types import BlockedThread
 
 # Their work counts for whoever waits for them. That of the other threads of a process does not: of
@@ -31,8 +35,6 @@ _MAX_ASKING_AGAIN_NS = NS_PER_MS // 10
 # A thread that was seen to wait for something else between its sleeps does so again, unless it was
 # seen to sleep so many times as often since.
 _TIMES_AS_MANY_SLEEPS = 3
-# What came, and which children ended, before so many looks of a process is remembered.
-_MAX_EVENTS = 64
 
 
 class ChangedWaits(Struct, frozen=True):
@@ -59,8 +61,7 @@ class _FollowedThread(Struct, eq=False):
     for a limited time have ended; how many of its waits for something else than threads are over,
     and how many of these with waits of threads of its process that work; whether it was seen to
     work since its last wait; how often it was seen to sleep since it waited for something else but
-    threads, and the most of these sleeps before; what came, and which children
-    ended, beside its waits for others.
+    threads, and the most of these sleeps before; what ends its waits for others.
     """
 
     process: int
@@ -76,8 +77,7 @@ class _FollowedThread(Struct, eq=False):
     has_worked: bool = False
     sleeps: int = 0
     most_sleeps: int = 0
-    arrivals: ArrivalsBesideWaits | None = None
-    child_ends: ArrivalsBesideWaits | None = None
+    awaited: AwaitedEvents | None = None
 
     def note_end_counts(self, over: ThreadWait) -> None:
         """Note in a wait that is over, and in the present one, how many were over so far."""
@@ -105,9 +105,7 @@ class ThreadWaits:
         self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
         self._ends: Sequence[ThreadWait] = ()  # those that may have ended others
         self._for_timers: set[int] = set()  # processes whose loops waited so last
-        # Before which of the last looks something came to a thread of each process, and how long.
-        self._arrivals: dict[int, dict[int, float]] = {}
-        self._child_ends: dict[int, dict[int, float]] = {}  # the same of ends of its children
+        self._events: dict[int, ProcessEvents] = {}  # by process
         self._read_whole = 0  # the last look that left no thread for later ones
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
@@ -138,25 +136,43 @@ class ThreadWaits:
         return change
 
     def _note_arrivals(self, seen: Iterable[ThreadSeen]) -> None:
-        """Note to which processes something has come, and how long ago."""
+        """Note to which processes something has come, on which connections, and how long ago."""
         for each in seen:
-            if any(each.came):
-                before_ns = first_known(each.came_before_ns, math.inf)
-                self._note_event(self._arrivals, each.process, before_ns)
+            if not any(each.came):
+                continue
+            thread = self._threads.get(each.thread)
+            blocked = None if thread is None or thread.last is None else thread.last.blocked
+            connections = () if blocked is None else blocked.connections
+            events = self._events.setdefault(each.process, ProcessEvents())
+            before_ns = first_known(each.came_before_ns, math.inf)
+            events.note(ANY_CONNECTION, self.number, before_ns)
+            for connection, came in zip(connections, each.came, strict=False):
+                if came and connection.stream:
+                    events.note(connection.stream, self.number, before_ns)
 
     def _note_child_ends(self, ended: Iterable[int]) -> None:
         """Note the processes of which a child has ended."""
         for thread_id in ended:
             child = self._processes.get(thread_id)  # by its first thread
             if child is not None:
-                self._note_event(self._child_ends, child.parent, math.inf)
+                events = self._events.setdefault(child.parent, ProcessEvents())
+                events.note(END_OF_CHILD, self.number)
 
-    def _note_event(self, events: dict[int, dict[int, float]], pid: int, before_ns: float) -> None:
-        """Note that something was so long before this look."""
-        looks = events.setdefault(pid, {})
-        looks[self.number] = max(before_ns, looks.get(self.number, 0))
-        if len(looks) > _MAX_EVENTS:
-            del looks[next(iter(looks))]
+    def _note_ended_sleeps(self, over: Collection[ThreadWait]) -> None:
+        """Note which threads have slept, or waited for something else that is certain, and what
+        happened as the waits of others ended.
+        """
+        for wait in over:
+            blocked = wait.blocked
+            is_sleep = blocked is not None and blocked.is_certain and not blocked.has_timeout
+            if is_sleep and blocked and not blocked.connections:
+                events = self._events.setdefault(wait.process, ProcessEvents())
+                events.note(wait.thread, self.number)
+        for wait in over:
+            thread = self._threads.get(wait.thread)
+            if thread is not None and wait.process in self._events:
+                worked_ns = thread.run_ns - wait.run_ns
+                wait.ended_with = self._events[wait.process].before(self.number, worked_ns)
 
     def _note_enders(self, change: ChangedWaits) -> None:
         """Note which waits for somebody to come were over with waits for other threads, or one look
@@ -229,6 +245,7 @@ class ThreadWaits:
         for thread in ran.values():
             if thread.present is not None and not thread.present.is_unasked:
                 self._end_present_wait(thread, change)
+        self._note_ended_sleeps(change.over)
         return ran
 
     def end_all(self) -> ChangedWaits:
@@ -255,8 +272,7 @@ class ThreadWaits:
         for pid in self._cpu_ns.keys() - processes.keys():
             del self._cpu_ns[pid]
             self._for_timers.discard(pid)
-            self._arrivals.pop(pid, None)
-            self._child_ends.pop(pid, None)
+            self._events.pop(pid, None)
 
     def _add_unasked(self, thread_id: int, thread: _FollowedThread, change: ChangedWaits) -> None:
         """Add that a thread has run, and nobody asked what it does now."""
@@ -301,8 +317,7 @@ class ThreadWaits:
             is_plain=_is_plain(seen.blocked),
             is_of_asker=thread.only_asked_again,
             timed_ends=thread.timed_ends,
-            arrivals=thread.arrivals,
-            child_ends=thread.child_ends,
+            awaited=thread.awaited,
         )
         thread.present = wait
         change.begun.append(wait)
@@ -320,35 +335,30 @@ class ThreadWaits:
         if before is not None:
             _note_woken_before(before, wait)
             _add_work_between_waits(before, wait, thread, change)
-            self._count_arrivals(before, wait, thread)
+            self._count_awaited(before, wait, thread)
             self._count_timed_end(before, wait, thread)
             self._note_asking(before, wait, change)
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
 
-    def _count_arrivals(
-        self, before: ThreadWait, wait: ThreadWait, thread: _FollowedThread
-    ) -> None:
-        """Count what came, and which children ended, beside the wait of a thread for others, which
-        may tell it of that.
-        """
+    def _count_awaited(self, before: ThreadWait, wait: ThreadWait, thread: _FollowedThread) -> None:
+        """Count what happened beside the wait of a thread for others, which may tell it of that."""
+        events = self._events.get(before.process)
         blocked, over = before.blocked, before.over
-        if blocked is None or over is None:
+        if events is None or blocked is None or over is None:
             return
         is_loops = blocked.is_timeout_of_own_wake_up or blocked.is_timeout_of_listeners
         if not (blocked.waits_for_any_thread or is_loops):
             return
-        looks = self._arrivals.get(before.process)
-        if looks is not None:
-            thread.arrivals = thread.arrivals or ArrivalsBesideWaits()
-            before.arrivals = wait.arrivals = thread.arrivals
-            has_come = before.ended_with_arrival and not before.was_due
-            _count_beside(before, wait, looks, thread.arrivals, is_at_end=has_come)
-        looks = self._child_ends.get(before.process)
-        if looks is not None:
-            thread.child_ends = thread.child_ends or ArrivalsBesideWaits()
-            before.child_ends = wait.child_ends = thread.child_ends
-            _count_beside(before, wait, looks, thread.child_ends, is_at_end=over in looks)
+        if thread.awaited is None:
+            thread.awaited = AwaitedEvents()
+        before.awaited = wait.awaited = thread.awaited
+        has_worked = wait.run_ns - before.run_ns >= MIN_WORK_NS
+        ended_with = None
+        if has_worked:
+            ended_with = () if before.was_due else before.ended_with
+        looks_in_vain = range(before.begun + 1, over + 1 - has_worked)
+        thread.awaited.count_wait(events, looks_in_vain, ended_with, own=before.thread)
 
     def _count_timed_end(
         self, before: ThreadWait, wait: ThreadWait, thread: _FollowedThread
@@ -383,8 +393,7 @@ class ThreadWaits:
             end_counts=thread.end_counts,
             is_plain=True,
             was_for_timer=before.process in self._for_timers,
-            arrivals=thread.arrivals,
-            child_ends=thread.child_ends,
+            awaited=thread.awaited,
         )
         thread.present = thread.last = wait
         thread.has_worked = False
@@ -394,7 +403,7 @@ class ThreadWaits:
         before.after_ns = work_ns = before.work_until(wait)
         self._note_asking(before, wait, change)
         wait.before_ns = work_ns or before.before_ns
-        self._count_arrivals(before, wait, thread)
+        self._count_awaited(before, wait, thread)
         change.known.append(before)
         return True
 
@@ -424,10 +433,6 @@ class ThreadWaits:
             return
         thread.present = None
         wait.over = self.number
-        came_before_ns = self._arrivals.get(wait.process, {}).get(self.number)
-        if came_before_ns is not None:
-            worked_ns = thread.run_ns - wait.run_ns
-            wait.ended_with_arrival = came_before_ns + ARRIVAL_SLACK_NS >= worked_ns
         wait.over_since = max(self.number - thread.steps + 1, wait.begun)
         change.over.append(wait)
         if wait.is_plain and thread.earlier is None:
@@ -472,27 +477,6 @@ class ThreadWaits:
             total_ns += self._cpu_ns[pid] + self._processes[pid].children_cpu_ns
             pending.extend(self.children.get(pid, ()))
         return total_ns
-
-
-def _count_beside(
-    before: ThreadWait,
-    wait: ThreadWait,
-    looks: Collection[int],
-    counts: ArrivalsBesideWaits,
-    *,
-    is_at_end: bool,
-) -> None:
-    """Count at which of these looks, before which something was, the wait has ended and the thread
-    has worked, and at which it went on.
-    """
-    last_in_vain = first_known(before.over, before.begun)
-    if wait.run_ns - before.run_ns >= MIN_WORK_NS:
-        last_in_vain -= 1
-        counts.ends += 1
-        counts.ends_with_arrival += is_at_end
-    counts.looks_in_vain += last_in_vain - before.begun
-    in_vain = [before.begun < number <= last_in_vain for number in looks]
-    counts.arrivals_in_vain += sum(in_vain)
 
 
 def _same_plain_wait_before(thread: _FollowedThread, seen: ThreadSeen) -> ThreadWait | None:

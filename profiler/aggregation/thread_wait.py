@@ -5,10 +5,11 @@ that it only looks at. The poll before its work says what it waited for.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
+from profiler.aggregation.awaited_events import AwaitedEvents, Event
 from profiler.core.optional_math import all_known, first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread
@@ -22,42 +23,8 @@ MAX_LITTLE_NS = 3 * NS_PER_MS
 _MAX_ASKING_NS = NS_PER_MS // 2
 # Who waits for times is seldom woken, and who is told by others seldom just at its timeout.
 _TIMES_AS_MANY_DUE = 3
-# After so many waits it is known whether what comes is for a thread.
-_MIN_ENDS = 6
 # More waits one after the other for the same are settled.
 _MAX_POLLS = 512
-
-
-class ArrivalsBesideWaits(Struct, eq=False):
-    """How often something came on connections of a process, or a child of it ended, beside the
-    waits of one of its threads for others: before so many of the looks at which it had worked
-    (``ends``), and before so many of those at which it went on waiting.
-    """
-
-    ends: int = 0
-    ends_with_arrival: int = 0
-    looks_in_vain: int = 0
-    arrivals_in_vain: int = 0
-
-    @property
-    def are_awaited(self) -> bool:
-        """Whether the thread mostly began to work as something came, at least twice as often as
-        something came in vain.
-        """
-        if 2 * self.ends_with_arrival <= self.ends:
-            return False
-        in_vain = self.arrivals_in_vain * self.ends
-        return self.ends_with_arrival * self.looks_in_vain >= 2 * in_vain
-
-    @property
-    def are_beside(self) -> bool:
-        """Whether the thread began to work hardly more often as something came than something came
-        in vain: what comes is for others. Where something comes all the time, nobody knows.
-        """
-        if self.ends < _MIN_ENDS or 2 * self.arrivals_in_vain > self.looks_in_vain:
-            return False
-        in_vain = self.arrivals_in_vain * self.ends
-        return 2 * self.ends_with_arrival * self.looks_in_vain <= 3 * in_vain
 
 
 class EarlierPolls(Struct, frozen=True, gc=False):
@@ -130,7 +97,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     whose work counts, so that only the thread's own run before and after it matters.
     ``is_of_worker``: the thread waits for something else now and then. ``is_of_asker``: timeouts
     have ended waits of the thread after which it only asked again. ``timed_ends`` are those of its
-    waits for a limited time, ``arrivals`` and ``child_ends`` those beside its waits for others.
+    waits for a limited time, ``awaited`` is what ends its waits for others.
 
     The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
     ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
@@ -143,8 +110,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     it began with that, or before, None if that is not known; ``is_end_seen``: the thread was
     asked after it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``:
     its timeout ended it, None if something that came may have. ``has_client``: whether anybody may
-    have connected until its end, None if nobody asked. ``ended_with_arrival``: something came to a
-    thread of its process, and work followed. ``is_last``: the thread has ended since, ``was_cut``:
+    have connected until its end, None if nobody asked. ``ended_with``: what
+    happened in its process then. ``is_last``: the thread has ended since, ``was_cut``:
     before the next look. ``enders`` are the waits of its process for somebody to come that were
     over with this one: one of these threads may have woken it. ``end_counts`` are those of the
     thread so far.
@@ -166,8 +133,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_of_worker: bool = False
     is_of_asker: bool = False
     timed_ends: TimedEnds | None = None
-    arrivals: ArrivalsBesideWaits | None = None
-    child_ends: ArrivalsBesideWaits | None = None
+    awaited: AwaitedEvents | None = None
 
     run_ns: int = 0
     slices: bytes = b"0"
@@ -188,7 +154,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     follows_woken: bool = False
     timed_out: bool | None = False
     has_client: bool | None = None
-    ended_with_arrival: bool = False
+    ended_with: Collection[Event] = ()
     is_last: bool = False
     was_cut: bool = False
     enders: Sequence["ThreadWait"] = ()
@@ -286,21 +252,36 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         what the thread waits for; if nobody saw what followed, it is what it always waits for.
         """
         last = self.last_repeated_wait
-        if last.arrivals is None or not (last.ended_with_arrival or last.after_ns is None):
+        if last.awaited is None:
             return False
-        return last.arrivals.are_awaited
+        return last.awaited.are_arrivals(None if last.after_ns is None else last.ended_with)
+
+    def likely_ends(self, ends: Sequence["ThreadWait"]) -> Sequence["ThreadWait"]:
+        """Those of the waits that may have ended this one with which the waits of its thread mostly
+        end, and those of which that is not known; all if there are none of the first.
+        """
+        awaited = self.last_repeated_wait.awaited
+        if awaited is None or len(ends) == 1:
+            return ends
+        return [ends[place] for place in awaited.likely_places([end.events for end in ends])]
+
+    @property
+    def events(self) -> Collection[Event]:
+        """What happens as the wait ends: something comes, or the thread has slept."""
+        connections = () if self.blocked is None else self.blocked.connections
+        return (self.thread, *[connection.stream for connection in connections])
 
     @property
     def is_for_children(self) -> bool:
         """Whether the end of a child is what the thread waits for, though another one is told."""
-        child_ends = self.last_repeated_wait.child_ends
-        return child_ends is not None and child_ends.are_awaited
+        awaited = self.last_repeated_wait.awaited
+        return awaited is not None and awaited.are_ends_of_children
 
     @property
     def is_beside_arrivals(self) -> bool:
         """Whether what comes to the threads of the process is not what the thread waits for."""
-        arrivals = self.last_repeated_wait.arrivals
-        return arrivals is not None and arrivals.are_beside
+        awaited = self.last_repeated_wait.awaited
+        return awaited is not None and awaited.has_others_arrivals
 
     @property
     def has_slept(self) -> bool:

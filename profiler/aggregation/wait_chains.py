@@ -153,7 +153,7 @@ class WaitChains:
         reached, _ = self._reached_threads(wait, only_still=True)
         still = self._ends_of_known_kind(reached, wait)
         if still and (wait.end is None or any(end.may_have_ended(wait) for end in still)):
-            return still
+            return wait.likely_ends(still)
         is_timed = self._waits.handing[wait].wait.kind == "sleep"
         if is_timed and not wait.is_asked_in_vain:
             return still or (wait,)  # its timeout may end it
@@ -169,7 +169,8 @@ class WaitChains:
             end for end in (*known, *timed) if end.may_have_woken(wait, total_work_ns(end, carried))
         ]
         if waking and not wait.was_cut:
-            return _likely_ends(waking, wait, self._last_work_ended(wait), carried)
+            likely = wait.likely_ends(waking)
+            return _likely_ends(likely, wait, self._last_work_ended(wait), carried)
         if still or is_timed:
             return still or (wait,)
         if not any(end.may_have_ended(wait) for end in known):

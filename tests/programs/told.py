@@ -38,7 +38,7 @@ from tests.programs.pools import ask
 
 _WAIT_SECONDS, _WORK_SECONDS = 0.6, 0.1
 _LITTLE_SECONDS = 0.03
-_ROW_SECONDS = 0.23
+_ROW_SECONDS, _RARE_ROW_SECONDS = 0.23, 1.0
 _ASKING_SECONDS = 0.2
 _IN_CREATE = 0x100
 _IPC_CREATE = 0o1600
@@ -170,10 +170,10 @@ def answer_to_any_thread(seconds: float, port: str) -> None:
 
 
 @contextlib.contextmanager
-def _beside_rows(port: str) -> Iterator[None]:
+def _beside_rows(port: str, row_seconds: float = _ROW_SECONDS) -> Iterator[None]:
     """Beside a thread that receives rows which have nothing to do with the main thread."""
     connection = socket.create_connection(("127.0.0.1", int(port)))
-    connection.sendall(f"ROWS {_ROW_SECONDS}\n".encode())
+    connection.sendall(f"ROWS {row_seconds}\n".encode())
 
     def receive() -> None:
         while connection.recv(1):
@@ -186,15 +186,20 @@ def _beside_rows(port: str) -> Iterator[None]:
     thread.join()
 
 
+def _wait_for_time(wait_seconds: Callable[[float], object]) -> None:
+    """Ask whether anything is told until a time has come, and work then."""
+    with phase("sleep"):
+        end = time.monotonic() + _WAIT_SECONDS
+        while (left_seconds := end - time.monotonic()) > 0:
+            wait_seconds(min(_ASKING_SECONDS, left_seconds))
+    _work(_WORK_SECONDS)
+
+
 def _wait_until_times(seconds: float, port: str, wait_seconds: Callable[[float], object]) -> None:
     """The main thread asks whether it is told anything until its time has come."""
     with _beside_rows(port):
         for _ in rounds(seconds):
-            with phase("sleep"):
-                end = time.monotonic() + _WAIT_SECONDS
-                while (left_seconds := end - time.monotonic()) > 0:
-                    wait_seconds(min(_ASKING_SECONDS, left_seconds))
-            _work(_WORK_SECONDS)
+            _wait_for_time(wait_seconds)
 
 
 def time_beside_rows(seconds: float, port: str) -> None:
@@ -207,6 +212,57 @@ def time_beside_rows(seconds: float, port: str) -> None:
 def event_beside_rows(seconds: float, port: str) -> None:
     """It waits for an event that nobody sets, as a job that can be stopped."""
     _wait_until_times(seconds, port, threading.Event().wait)
+
+
+def sleeper_beside_rows(seconds: float, port: str) -> None:
+    """A thread that sleeps tells the main thread by a semaphore."""
+    may_sleep, has_slept = threading.Semaphore(0), threading.Semaphore(0)
+    end = time.monotonic() + seconds
+
+    def rest() -> None:
+        time_all()
+        while time.monotonic() < end:
+            with phase("others"):
+                may_sleep.acquire()
+            sleep(_WAIT_SECONDS)
+            has_slept.release()
+
+    thread = threading.Thread(target=rest)
+    with _beside_rows(port, _RARE_ROW_SECONDS):
+        thread.start()
+        while time.monotonic() < end:
+            may_sleep.release()
+            with phase("others"):
+                has_slept.acquire()
+            _work(_WORK_SECONDS)
+        may_sleep.release()
+        thread.join()
+
+
+def answers_and_times_beside_rows(seconds: float, port: str) -> None:
+    """The main thread polls its wake-up for answers and for its own times, in turns."""
+    connection = socket.create_connection(("127.0.0.1", int(port)))
+    received = os.eventfd(0)
+    poll = select.poll()
+    poll.register(received, select.POLLIN)
+
+    def receive() -> None:
+        while connection.recv(1):
+            os.eventfd_write(received, 1)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    with _beside_rows(port, _RARE_ROW_SECONDS):
+        for _ in rounds(seconds):
+            with phase("network"):
+                connection.sendall(f"{_WAIT_SECONDS}\n".encode())
+                while not poll.poll(1000 * _ASKING_SECONDS):
+                    pass
+                os.eventfd_read(received)
+            _work(_WORK_SECONDS)
+            _wait_for_time(lambda left_seconds: poll.poll(1 + 1000 * left_seconds))
+    connection.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 def signal_of_child(seconds: float, port: str) -> None:
@@ -459,7 +515,8 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
         *(event, answer_by_event, answer_to_any_thread),
-        *(time_beside_rows, event_beside_rows),
+        *(time_beside_rows, event_beside_rows, sleeper_beside_rows),
+        answers_and_times_beside_rows,
         *(signal_of_child, handler_of_signal, handler_that_wakes_two),
         *(files, message_queue, message, semaphore),
         *(pipe_of_processes, pair_of_processes, pipe_of_thread, loop_with_heir),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation import sorted_waits, wait_chains
+from profiler.aggregation.awaited_events import ANY_CONNECTION, AwaitedEvents, EventCounts
 from profiler.aggregation.current_waits import ThreadWaits
 from profiler.aggregation.thread_wait import (
-    ArrivalsBesideWaits,
     EarlierPolls,
     EndCounts,
     ThreadWait,
@@ -86,6 +86,16 @@ def wait(
     for name, value in known.items():
         setattr(made, name, value)
     return made
+
+
+def _arrivals(ends: int, with_arrival: int, looks_in_vain: int, in_vain: int) -> AwaitedEvents:
+    """What came beside the waits of a thread."""
+    counts = EventCounts(ends, with_arrival, looks_in_vain, in_vain)
+    return AwaitedEvents({ANY_CONNECTION: counts})
+
+
+def receives_on(stream: bytes) -> BlockedThread:
+    return replace(IDLE, connections=(replace(CONNECTION, stream=stream),))
 
 
 def shares(
@@ -524,22 +534,21 @@ class TestHandingOn:
         [
             ({}, "network"),
             ({"blocked": SLEEP}, "sleep"),
-            ({"ended_with_arrival": False, "after_ns": seconds(0.1)}, "sleep"),
-            ({"ended_with_arrival": False}, "network"),  # nobody saw what followed
-            ({"arrivals": ArrivalsBesideWaits(2, 2, 4, 3)}, "sleep"),
-            ({"arrivals": ArrivalsBesideWaits(4, 2, 9, 0)}, "sleep"),
-            ({"arrivals": None}, "sleep"),
+            ({"ended_with": (), "after_ns": seconds(0.1)}, "sleep"),
+            ({"ended_with": ()}, "network"),  # nobody saw what followed
+            ({"awaited": _arrivals(2, 2, 4, 3)}, "sleep"),
+            ({"awaited": _arrivals(4, 2, 9, 0)}, "sleep"),
+            ({"awaited": None}, "sleep"),
         ],
     )
     def test_who_asks_again_and_again_for_its_own_wake_up_was_told_of_what_came(
         self, changes: dict[str, Any], expected: str
     ) -> None:
         """A client of gRPC: another one of its threads receives."""
-        arrivals = ArrivalsBesideWaits(2, 2, 4, 2)
         known: dict[str, Any] = {
             "over": 5,
-            "ended_with_arrival": True,
-            "arrivals": arrivals,
+            "ended_with": (ANY_CONNECTION,),
+            "awaited": _arrivals(2, 2, 4, 2),
         }
         known |= changes
         asks = wait(known.pop("blocked", OWN_WAKE_UP), 100, begun=3, **known)
@@ -550,8 +559,8 @@ class TestHandingOn:
     def test_a_timeout_beside_what_told_of_an_arrival_ended_nothing(self) -> None:
         """Another thread of the process that received, and one whose timeout ended then, too."""
         told: dict[str, Any] = {
-            "ended_with_arrival": True,
-            "arrivals": ArrivalsBesideWaits(2, 2, 4, 2),
+            "ended_with": (ANY_CONNECTION,),
+            "awaited": _arrivals(2, 2, 4, 2),
         }
         asks = wait(LOCK, 100, begun=3, over=5, **told)
         receives = wait(IDLE, 0.1, thread=2, over=5, came=(True,))
@@ -561,7 +570,7 @@ class TestHandingOn:
         ]
         assert shares(asks, receives, timers[1])["network"] > 99
         assert shares(asks, receives, *timers)["network"] > 60
-        asks.ended_with_arrival, asks.after_ns = False, seconds(0.1)
+        asks.ended_with, asks.after_ns = (), seconds(0.1)
         assert shares(asks, receives, *timers)["network"] < 50
 
     @pytest.mark.parametrize(
@@ -638,10 +647,11 @@ class TestHandingOn:
     def test_a_loop_beside_a_server_was_told_of_an_answer(self) -> None:
         """Its pool's thread asked, and nobody came to the server."""
         known: dict[str, Any] = {"after_ns": 100 * NS_PER_MS, "has_client": False}
-        polls = wait(SERVES, 100, begun=3, over=5, ended_with_arrival=True, **known)
+        known["ended_with"] = (ANY_CONNECTION,)
+        polls = wait(SERVES, 100, begun=3, over=5, **known)
         asks = wait(IDLE, 0.1, thread=2, over=5, came=(True,))
         assert shares(polls, asks)["sleep"] > 99
-        polls.arrivals = ArrivalsBesideWaits(2, 2, 4, 2)
+        polls.awaited = _arrivals(2, 2, 4, 2)
         assert shares(polls, asks) == {"network": 100}
 
     def test_what_comes_beside_the_polls_of_a_server_is_counted(self) -> None:
@@ -653,6 +663,31 @@ class TestHandingOn:
             told = Did(2, LOCK, run=0.00005, came=(True,))
             run.look(Did(1, SERVES, run=0.1, has_client=False), told)
         assert run.parts["network"] > 60, run.parts
+
+    def test_rows_that_come_as_a_sleeper_tells_did_not_tell(self) -> None:
+        """It sleeps and tells by a semaphore. Rows come at every third of the thread's ends."""
+        run = LookedRun()
+        row = Did(3, receives_on(b"rows"), run=0.0002, came=(True,))
+        for turn in range(30):
+            told = Did(1, LOCK, run=0.1), Did(2, SLEEP, run=0.0001)
+            run.look(*told, *[row] * (turn % 3 == 0), length=0.1)
+            run.look(length=0.3)
+        assert run.parts["network"] < 5, run.parts
+
+    @pytest.mark.parametrize("is_first", [False, True])
+    def test_an_answer_on_one_connection_is_awaited_beside_rows_on_another(
+        self, *, is_first: bool
+    ) -> None:
+        """A main thread polls its wake-up for answers and for its own times, in turns."""
+        run = LookedRun()
+        answer = Did(2, receives_on(b"answers"), run=0.0001, came=(True,))
+        row = Did(3, receives_on(b"rows"), run=0.0001, came=(True,))
+        for turn in range(40):
+            for look in range(3):
+                run.look(Did(1, OWN_WAKE_UP, run=0.00005), *[row] * ((turn + look) % 4 == 0))
+            came = [answer] * (turn % 2 == is_first) + [row] * (turn % 4 == 3)
+            run.look(Did(1, OWN_WAKE_UP, run=0.1), *came)
+        assert run.parts["network"] == pytest.approx(run.parts["sleep"], abs=15), run.parts
 
     def test_the_last_polls_of_a_run_weigh_what_the_thread_worked_before(self) -> None:
         """It began to work, and ended with the run: nobody saw how much that was."""
