@@ -264,7 +264,7 @@ _LONG_PROGRAMS = {
                 "handler_of_signal",
                 "handler_that_wakes_two",
             ),
-            *("files", "message_queue", "message", "semaphore"),
+            *("files", "files_of_thread", "message_queue", "message", "semaphore"),
             *("pipe_of_processes", "pair_of_processes", "pipe_of_thread", "loop_with_heir"),
             *("queue_for_a_time", "pool_for_each_round"),
         )
@@ -428,6 +428,7 @@ _PROGRAMS_OF_OTHERS = {
     "dask": _framework("dask", "12 0.5 0.5"),
     "dask in threads": _framework("dask_threads", "12 0.5 0.5"),
     "papermill": _framework("papermill", "12 0.5 0.5"),
+    "watchdog": _framework("watchdog", "15 0.25 0.9"),
     "PySpark": _framework("spark", "30 0.5 0.5"),
     **{
         f"Java's pool of {workers}: {how}": _java_pool(how, workers)

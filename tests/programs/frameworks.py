@@ -2,19 +2,22 @@
 
     python -m tests.programs.frameworks NAME SECONDS COMPUTE WAIT [ADDRESS]
 
-In each, only one thread computes and sleeps in turn: a task, a cell, or the driver.
+In each, only one thread computes and sleeps in turn, or waits for a child that sleeps: a task, a
+cell, or the driver.
 """
 
 import functools
 import json
 import os
+import queue
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.programs.phases import FOLDER, compute, forget, sleep, write_down
+from tests.programs.phases import FOLDER, compute, forget, phase, sleep, write_down
 
 
 def work(seconds: float, compute_seconds: float, sleep_seconds: float) -> None:
@@ -84,11 +87,38 @@ def _celery(*times: float, pool: str) -> None:
     application.Worker(pool=pool, concurrency=1, loglevel="error", quiet=True).start()
 
 
+def _watchdog(seconds: float, compute_seconds: float, sleep_seconds: float) -> None:
+    """The observer's threads tell the job of the files that a shell makes."""
+    from watchdog.events import (  # type: ignore[import-not-found,unused-ignore]
+        FileSystemEventHandler,
+    )
+    from watchdog.observers import Observer  # type: ignore[import-not-found,unused-ignore]
+
+    folder = Path(os.environ[FOLDER], "files")
+    folder.mkdir()
+    made: queue.Queue[object] = queue.Queue()
+    handler = FileSystemEventHandler()
+    handler.on_created = made.put
+    observer = Observer()
+    observer.schedule(handler, str(folder))
+    observer.start()
+    rounds = round(seconds / (compute_seconds + sleep_seconds))
+    script = f"for i in $(seq {rounds}); do sleep {sleep_seconds}; touch $i; done"
+    with subprocess.Popen(["sh", "-c", script], cwd=folder):
+        for _ in range(rounds):
+            with phase("sleep"):
+                made.get()
+            compute(compute_seconds)
+    observer.stop()
+    write_down()
+
+
 NAMES: dict[str, Callable[..., None]] = {
     "dask": functools.partial(_dask, processes=True),
     "dask_threads": functools.partial(_dask, processes=False),
     "spark": _spark,
     "papermill": _papermill,
+    "watchdog": _watchdog,
     "celery_solo": functools.partial(_celery, pool="solo"),
     "celery_prefork": functools.partial(_celery, pool="prefork"),
     "celery_threads": functools.partial(_celery, pool="threads"),

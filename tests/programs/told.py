@@ -340,17 +340,46 @@ def handler_that_wakes_two(seconds: float, _port: str) -> None:
     thread.join()
 
 
-def files(seconds: float, _: str) -> None:
-    """A watcher waits by inotify for the files of another process."""
+def _watched_folder() -> tuple[int, Callable[[bytes], None]]:
+    """The descriptor of a watcher by inotify, and what makes a file that tells it something."""
     folder = Path(os.environ[FOLDER], "files")
     folder.mkdir()
-    descriptor = _libc.inotify_init1(0)
+    descriptor: int = _libc.inotify_init1(0)
     _libc.inotify_add_watch(descriptor, bytes(folder), _IN_CREATE)
-    _told_by_child(
-        seconds,
-        lambda told: Path(folder, f"{told.decode()}-{time.monotonic_ns()}").touch(),
-        lambda: _END if _END in os.read(descriptor, 4096) else _ROW,
-    )
+
+    def tell(told: bytes) -> None:
+        Path(folder, f"{told.decode()}-{time.monotonic_ns()}").touch()
+
+    return descriptor, tell
+
+
+def _told_by_file(descriptor: int) -> bytes:
+    return _END if _END in os.read(descriptor, 4096) else _ROW
+
+
+def files(seconds: float, _: str) -> None:
+    """A watcher waits by inotify for the files of another process."""
+    descriptor, tell = _watched_folder()
+    _told_by_child(seconds, tell, lambda: _told_by_file(descriptor))
+
+
+def files_of_thread(seconds: float, _: str) -> None:
+    """A thread watches the files of another process until it is stopped, as that of watchdog, and
+    hands them to the main thread.
+    """
+    descriptor, tell = _watched_folder()
+    stopped, _tell_to_stop = os.pipe()
+    told: queue.Queue[bytes] = queue.Queue()
+
+    def watch() -> None:
+        time_all()
+        while True:
+            with phase("others"):
+                select.select([descriptor, stopped], [], [])
+            told.put(_told_by_file(descriptor))
+
+    threading.Thread(target=watch, daemon=True).start()
+    _told_by_child(seconds, tell, told.get)
 
 
 def message_queue(seconds: float, _: str) -> None:
@@ -518,7 +547,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
         *(time_beside_rows, event_beside_rows, sleeper_beside_rows),
         answers_and_times_beside_rows,
         *(signal_of_child, handler_of_signal, handler_that_wakes_two),
-        *(files, message_queue, message, semaphore),
+        *(files, files_of_thread, message_queue, message, semaphore),
         *(pipe_of_processes, pair_of_processes, pipe_of_thread, loop_with_heir),
         *(queue_for_a_time, pool_for_each_round),
     )

@@ -271,6 +271,8 @@ _WATCHES_NOTHING = replace(_OWN_WAKE_UP, others_add=True)
 # The loop for a limited time: of one that nobody has woken before, it is a sleep.
 _TIMED_WAKE_UP = BlockedThread(wait=Wait("sleep"), has_timeout=True)
 _FOR_COMERS = BlockedThread(wait=Wait("network"), may_be_idle=True)
+# Another thread wakes it, or a child changes a file that is watched.
+_CHANGE_OR_WAKE_UP = BlockedThread(wait=Wait("other"), helpers="memory")
 # Anybody may change a file that is watched.
 _FOR_CHANGES = BlockedThread(wait=Wait("other"), may_be_idle=True)
 _BY_DESCRIPTOR = {
@@ -968,7 +970,7 @@ def _wait_for_watched(links: Sequence[str]) -> BlockedThread:
         return _OTHER
     if not changes:
         return _OWN_WAKE_UP
-    return replace(_FOR_CHANGES, otherwise=_OWN_WAKE_UP) if own else _FOR_CHANGES
+    return replace(_FOR_CHANGES, otherwise=_CHANGE_OR_WAKE_UP) if own else _FOR_CHANGES
 
 
 def _for_limited_time(watched: BlockedThread) -> BlockedThread:

@@ -192,6 +192,17 @@ class TestWeights:
         children = {1: (2, 4), 2: (3,)}
         assert shares(shell, make, job, idle, children=children) == share
 
+    def test_a_thread_that_watches_files_leads_to_the_child_that_makes_them(self) -> None:
+        watches = replace(LISTENS, wait=Wait("other"))
+        watches = replace(watches, otherwise=replace(WAKE_UP, helpers="memory"))
+        waits = [
+            wait(LOCK, 100, over=2),
+            wait(watches, 1, over=2),
+            wait(CHILD, 1, process=2, over=2),
+            wait(SLEEP, 1, process=3, over=2, is_last=True),
+        ]
+        assert shares(*waits, children={1: (2,), 2: (3,)}) == {"sleep": 100.0}
+
     def test_who_makes_the_tasks_of_its_children_slowly_does_not_wait_for_them(self) -> None:
         """A pool's main thread waits for a worker, which waits for the thread that makes tasks."""
         makes = wait(SLEEP, 1, slices=b"9")

@@ -902,13 +902,14 @@ def test_a_descriptor_by_which_others_tell_leads_to_them(
     assert (blocked.wait, blocked.helpers) == (Wait("sleep"), limited)
 
 
-def test_who_watches_files_beside_its_own_wake_up_may_wait_for_its_threads(
+def test_who_watches_files_beside_its_own_wake_up_may_wait_for_its_threads_or_children(
     process: FakeProcess,
 ) -> None:
     process.opens(fd3="anon_inode:inotify", fd4="anon_inode:[eventfd]", fd5="/dev/null")
     blocked = process.blocked_in_poll([3, 4], NOT_A_TIMEOUT)
     assert blocked.may_be_idle
-    assert present(blocked.otherwise).helpers == "threads"
+    assert present(blocked.otherwise).helpers == "memory"
+    assert blocked.may_wait_for_children
     assert not process.blocked_in_poll([3, 4, 5], NOT_A_TIMEOUT).may_be_idle
 
 
