@@ -21,6 +21,9 @@ _BUCKETS = 64
 # The looks say how many threads could run together only if the counted threads used at least so
 # many times what the others used.
 _COUNTED_TIMES = 10
+# Threads that the looks find in turn, one or sometimes two at once, run for as long as the counters
+# say of all of them; those that the looks find together, so many at once, each at its own times.
+_TOGETHER_THREADS = 1.8
 # In so much of the time, all threads run together, as is assumed before a look has found none.
 _TOGETHER_SHARE = 0.03
 # So many threads of others can run on a machine, as is assumed before a look; and at least so many.
@@ -84,6 +87,12 @@ class Stretch(Struct):
     def able_threads_by_counters(self) -> float:
         """How many threads could run, on average."""
         return (self.bounded_run_ns + self.wait_ns) / max(self.length_ns, 1)
+
+    @property
+    def uncounted_ns(self) -> int:
+        """What ran in threads of which nobody read for how long they waited for a CPU."""
+        lost_ns = self.length_ns if self.has_lost_waits else 0
+        return self.unread_ns + self.later_ns + lost_ns
 
     @property
     def able_time_by_look_ns(self) -> float:
@@ -265,6 +274,7 @@ class _OpenStretchBucket(Struct):
 class _LookedStretches(Struct):
     """Sums over the open stretches whose looks say whether a thread could run. ``looked_ns`` is the
     length of those whose looks found that, ``threads_ns`` the same times how many threads could.
+    ``counted_looks`` have found ``counted_threads`` that could, and those are all.
     """
 
     length_ns: float = 0
@@ -276,6 +286,8 @@ class _LookedStretches(Struct):
     used_ns: float = 0
     uncounted_ns: float = 0
     unread_ns: float = 0
+    counted_looks: float = 0
+    counted_threads: float = 0
 
     def add(self, stretch: Stretch, low_ns: int, span_ns: int, part: float) -> None:
         """Add a part of a stretch."""
@@ -289,12 +301,18 @@ class _LookedStretches(Struct):
         self.looked_ns += part * stretch.able_ns
         threads = 1 if stretch.counts_no_threads else max(stretch.able_threads, 1)
         self.threads_ns += part * stretch.able_ns * threads
+        if stretch.able_threads and not stretch.counts_no_threads:
+            self.counted_looks += part
+            self.counted_threads += part * stretch.able_threads
         used_ns = stretch.run_ns + stretch.wait_ns
         self.used_ns += part * used_ns
-        uncounted_ns = stretch.unread_ns + stretch.later_ns
-        uncounted_ns += used_ns if stretch.counts_no_threads else 0
-        uncounted_ns += length_ns if stretch.has_lost_waits else 0
+        uncounted_ns = stretch.uncounted_ns + (used_ns if stretch.counts_no_threads else 0)
         self.uncounted_ns += part * uncounted_ns
+
+    @property
+    def are_together(self) -> bool:
+        """Whether the looks found more threads at once than those which run in turn."""
+        return self.counted_threads > _TOGETHER_THREADS * self.counted_looks
 
     @property
     def able_at_own_times_ns(self) -> float:
@@ -334,10 +352,10 @@ class _OtherThreads(Struct):
         return max((_ASSUMED_OTHERS + self.threads) / (1 + self.weight), _LEAST_OTHERS)
 
 
-class _PartlyAskedStretches(Struct):
-    """Sums over the open stretches whose looks did not ask all threads that may be able to run: for
-    how long one could by these looks, and at own times, that is if each thread could at its own
-    times. ``variance_ns2`` says how much these two differ by chance.
+class _OwnTimes(Struct):
+    """Sums over open stretches: for how long a thread could run by their looks, and at own times,
+    that is if each thread could at its own times. ``variance_ns2`` says how much these two differ
+    by chance.
     """
 
     low_ns: float = 0
@@ -358,6 +376,10 @@ class _PartlyAskedStretches(Struct):
             able_share = _able_share_if_none_was_found(stretch, low_ns / length_ns, others)
         able_share = (able_share + stretch.able_peeks) / (1 + stretch.peeks)
         self.by_looks_ns += part * able_share * length_ns
+        used_ns = stretch.run_ns + stretch.wait_ns
+        if stretch.asked_share == 1 and _COUNTED_TIMES * stretch.uncounted_ns > used_ns:
+            self.at_own_times_ns += part * able_share * length_ns
+            return
         own_share = -math.expm1(-stretch.able_threads_by_counters)
         self.at_own_times_ns += part * min(max(own_share * length_ns, low_ns), low_ns + span_ns)
         self.variance_ns2 += part * own_share * (1 - own_share) * length_ns**2
@@ -430,9 +452,10 @@ def _able_share_if_none_was_found(stretch: Stretch, low_share: float, others: fl
 
 class BusyTime(Struct):
     """The sums over all stretches, in constant memory; those of open stretches once more of the
-    ones whose looks say whether a thread could run: ``sure``, and ``partial`` where a look did not
-    ask all. ``looked_ns`` is the length of all stretches whose looks found that, ``threads_ns`` the
-    same times how many threads could.
+    ones whose looks say whether a thread could run: ``sure``, and once more ``own``, if each thread
+    could at its own times, and ``partial`` where a look did not ask all. ``looked_ns`` is the
+    length of all stretches whose looks found that, ``threads_ns`` the same times how many threads
+    could.
     """
 
     length_ns: float = 0
@@ -443,7 +466,8 @@ class BusyTime(Struct):
     looked_ns: float = 0
     threads_ns: float = 0
     sure: _LookedStretches = field(default_factory=_LookedStretches)
-    partial: _PartlyAskedStretches = field(default_factory=_PartlyAskedStretches)
+    own: _OwnTimes = field(default_factory=_OwnTimes)
+    partial: _OwnTimes = field(default_factory=_OwnTimes)
     others: _OtherThreads = field(default_factory=_OtherThreads)
     buckets: dict[int, _OpenStretchBucket] = field(default_factory=dict)
     lost: _LostRuns = field(default_factory=_LostRuns)
@@ -474,6 +498,7 @@ class BusyTime(Struct):
                 self.partial.add(stretch, low_ns, span_ns, part, self.others.mean)
             else:
                 self.sure.add(stretch, low_ns, span_ns, part)
+                self.own.add(stretch, low_ns, span_ns, part, self.others.mean)
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.bounded_run_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
         bucket = self.buckets.setdefault(number, _OpenStretchBucket())
@@ -489,7 +514,8 @@ class BusyTime(Struct):
         The looks say how many threads could run when any could, and the counters for how long all
         of them could: a look that comes late, because others use the CPUs, finds more of both. Of
         more threads than the looks found, each could run at its own times: the share of the time in
-        which none could is a power of what it would be.
+        which none could is a power of what it would be. Where the looks find more together, each
+        stretch has a share of its own.
 
         A look that did not ask all threads which may be able to run has missed some of these.
         """
@@ -498,7 +524,9 @@ class BusyTime(Struct):
         if not span_ns:
             return 0.0
         able_ns = sure.able_ns
-        if _COUNTED_TIMES * sure.uncounted_ns <= sure.used_ns:
+        if sure.are_together:
+            able_ns = self.own.able_ns
+        elif _COUNTED_TIMES * sure.uncounted_ns <= sure.used_ns:
             able_ns = sure.able_at_own_times_ns
         able_ns += partial.able_ns
         if self.looked_ns:
@@ -535,6 +563,7 @@ class BusyTime(Struct):
         self.looked_ns += other.looked_ns
         self.threads_ns += other.threads_ns
         _add_sums(self.sure, other.sure)
+        _add_sums(self.own, other.own)
         _add_sums(self.partial, other.partial)
         _add_sums(self.others, other.others)
         _add_sums(self.lost, other.lost)
@@ -549,6 +578,7 @@ class BusyTime(Struct):
         return replace(
             self,
             sure=replace(self.sure),
+            own=replace(self.own),
             partial=replace(self.partial),
             others=replace(self.others),
             buckets=buckets,

@@ -60,20 +60,21 @@ class TestCouldAnythingRun:
         assert run.parts == {"waiting_for_cpu": 60.0, "sleep": 40.0}
 
     @pytest.mark.parametrize(
-        ("one", "both", "busy"), [(0, 0, 50.0), (0, 10, 50.0), (12, 4, 80.0), (8, 1, 69.8)]
+        ("one", "both", "busy", "points"),
+        [(0, 0, 50.0, 0.1), (0, 100, 50.0, 2), (120, 40, 80.0, 0.1), (80, 10, 69.8, 0.1)],
     )
     def test_where_the_bounds_lie_apart_looks_say_how_many_can_run_together(
-        self, one: int, both: int, busy: float
+        self, one: int, both: int, busy: float, points: float
     ) -> None:
         """Two threads that run for half of each step: together, or one after the other. Where the
         looks find only half of what ran, each may have run at its own times.
         """
         run = LookedRun()
-        for number in range(20):
+        for number in range(200):
             first = None if number < one + both else SLEEP
             second = None if number < both else SLEEP
             run.look(Did(1, first, run=0.5), Did(2, second, run=0.5))
-        assert run.parts["on_cpu"] == pytest.approx(busy, abs=0.1)
+        assert run.parts["on_cpu"] == pytest.approx(busy, abs=points)
 
     def test_where_too_much_ran_unread_the_share_of_the_looks_decides(self) -> None:
         run = LookedRun(cpus=4)
@@ -148,6 +149,19 @@ class TestCouldAnythingRun:
             time.add_part_of_interval(stretch)
         busy_percent = 100 * time.busy_ns / time.length_ns
         assert busy_percent == pytest.approx(100 - asleep_looks / 2, abs=points)
+
+    def test_looks_that_find_several_of_a_pool_or_none_say_little_of_it(self) -> None:
+        """Of eight processes, on average 1.4 can run, each at its own times. On a busy machine,
+        looks come late: 13 of 20 find three, the others none.
+        """
+        time = BusyTime()
+        for number in range(20):
+            stretch = Stretch(0, seconds(1), 2, run_ns=seconds(0.4), wait_ns=seconds(1))
+            stretch.longest_ns = seconds(0.175)
+            if number < 13:
+                stretch.able_threads, stretch.able_ns = 3, seconds(1)
+            time.add_part_of_interval(stretch)
+        assert time.busy_ns / time.length_ns == pytest.approx(1 - (1 - 0.175) ** 8, abs=0.06)
 
     def test_threads_of_a_group_that_has_used_up_its_quota_are_not_on_the_machines_list(
         self,
