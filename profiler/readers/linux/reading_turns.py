@@ -14,10 +14,10 @@ from profiler.readers.linux.wait_reader import SLEEP_STATE
 
 # A reading checks its cost after this many threads.
 CHECKED_THREADS = 16
-# Those that work stand for all threads if they use so many times what the others use, in the last
-# looks. Without system calls, their states are read only if they used more than this part of the
-# time.
-_WORKERS_FACTOR = 3
+# Peeks stand for all threads if those that they read use so many times what the others use, in the
+# last looks. Without system calls, there are peeks only if those that work used more than this part
+# of the time.
+_SEEN_FACTOR = 3
 NOTABLE_DIVISOR = 10
 # Without system calls there is little to see: of processes that have several threads, each thread
 # has its turn after a tenth of all readings so far, and at least every fortieth time, if there are
@@ -148,20 +148,23 @@ class PeekResults(Struct):
     whether one of them could run.
 
     In the last looks, over ``looked_ns``, those that work used ``workers_ns``, and the others, also
-    those that ended unread, ``rest_ns``; half of it counts at the next look, or the next one in
-    which threads have their turn. ``is_steady``: no process has begun or ended at the last reading.
+    those that ended unread, ``rest_ns``; those that no peek would have read used ``missed_ns`` of
+    both. Half of it counts at the next look, or the next one in which threads have their turn.
+    ``is_steady``: no process has begun or ended at the last reading.
     """
 
     able: list[bool] = []
     looked_ns: int = 0
     workers_ns: int = 0
     rest_ns: int = 0
+    missed_ns: int = 0
     is_steady: bool = False
 
     @property
-    def stand_for_all_threads(self) -> bool:
-        """Whether those that work stand for all threads."""
-        return self.is_steady and _WORKERS_FACTOR * self.rest_ns < self.workers_ns
+    def find_those_that_run(self) -> bool:
+        """Whether peeks would have read nearly all threads that ran."""
+        seen_ns = self.workers_ns + self.rest_ns - self.missed_ns
+        return self.is_steady and _SEEN_FACTOR * self.missed_ns < seen_ns
 
     @property
     def show_how_long_able(self) -> bool:
@@ -182,6 +185,7 @@ class PeekResults(Struct):
         self.looked_ns //= 2
         self.workers_ns //= 2
         self.rest_ns //= 2
+        self.missed_ns //= 2
 
     def take_results(self) -> list[bool]:
         able = self.able

@@ -75,8 +75,9 @@ from profiler.readers.linux.waited_target import AskStream, WaitResolver, waitin
 _MAX_ASKED = 64
 # The most threads whose state is read at once: of those that have not run since the last look, or
 # were not read, the ones that use this share of a CPU, and then those that ran last, are the
-# likeliest to be able to run.
+# likeliest to be able to run. If both are no more than the second number, peeks read all of them.
 _MAX_STATES = 32
+_MAX_PEEKED = 16
 # A thread that has not run for so long is hardly ever found while it waits for a CPU: its state is
 # not read any more. What it waited is counted when it runs.
 _LONG_ASLEEP_NS = 10 * NS_PER_SECOND
@@ -436,7 +437,7 @@ class ThreadReader:
         little, or of processes that begin and end; nor if none has run lately. Without system
         calls, only if the counters leave open for how long any thread could run.
         """
-        if len(self._workers) > _MAX_STATES or not self._peeks.stand_for_all_threads:
+        if not 0 < len(self._workers) <= _MAX_STATES or not self._peeks.find_those_that_run:
             return False
         if self.sees_calls:
             return True
@@ -459,7 +460,8 @@ class ThreadReader:
         if not self.can_peek:
             return
         is_able = has_one_ended = False
-        for thread in reversed(self._workers):
+        others = reversed(self._recent) if self._do_peeks_read_others else ()
+        for thread in (*reversed(self._workers), *others):
             letter = thread.read_state().letter
             is_able = letter == RUNNABLE_STATE
             if is_able:
@@ -469,6 +471,13 @@ class ThreadReader:
             self._peeks.able.append(is_able)
         else:
             self._peeks.is_steady = False
+
+    @property
+    def _do_peeks_read_others(self) -> bool:
+        """Whether peeks also read threads that worked little: they are few, and one may do the work
+        next, as any of a runtime's threads can.
+        """
+        return len(self._workers) + len(self._recent) <= _MAX_PEEKED
 
     def _take_last_look_time(self, now_ns: int) -> ReadingNumberAndTime:
         """The last look, and how many readings were before this one."""
@@ -821,6 +830,7 @@ class ThreadReader:
             process.unread_ns += unread_ns
             self._unread_run_ns += max(unread_ns - noted_ns, 0)
             self._peeks.rest_ns += unread_ns
+            self._peeks.missed_ns += unread_ns
 
     def _note_later(self, process: ProcessThreads) -> None:
         """Note the CPU time of threads that are left for the next looks."""
@@ -870,6 +880,11 @@ class ThreadReader:
         if run_ns:
             self._is_counting = True
         self._growth.append(grown)
+        is_peeked = thread in self._workers or (
+            thread in self._recent and self._do_peeks_read_others
+        )
+        if not is_peeked and self._last is not None:
+            self._peeks.missed_ns += run_ns
         self._forget_run(thread, grown.process)
         if _WORKERS_DIVISOR * run_ns >= grown.span_ns:
             self._workers[thread] = grown.process

@@ -1842,22 +1842,41 @@ def test_no_look_is_left_out_for_the_states_between_looks(machine: FakeMachine) 
 def test_states_say_nothing_where_processes_begin_or_many_threads_work_little(
     machine: FakeMachine,
 ) -> None:
-    for tid in range(7, 15):
+    for tid in range(7, 25):
         machine.thread(7, tid, run=0)
-    machine.thread(30)
-    both = (process(threads=8), process(30))
+    machine.thread(30, run=0.01)
+    both = (process(threads=18), process(30))
     for at, processes, peeks in ((1, both[:1], 0), (2, both, 0), (3, both, 1), (4, both[:1], 0)):
         machine.thread(7, run=0.1 * at)
-        machine.read(process(cpu=0.1 * at, threads=8), *processes[1:], at=at)
+        machine.read(process(cpu=0.1 * at, threads=18), *processes[1:], at=at)
         machine.reader.peek()
         assert machine.look(at + 0.1).look.peeks == peeks
     machine.thread(7, run=0.409)
-    for tid in range(8, 15):
+    for tid in range(8, 25):
         machine.thread(7, tid, run=0.009)
     machine.read(*both[:1], at=5)
-    machine.read(process(cpu=2, threads=8), at=6)
+    machine.read(process(cpu=2, threads=18), at=6)
     machine.reader.peek()
     assert machine.look(6.1).look.peeks == 0
+
+
+@pytest.mark.parametrize(("threads", "peeks"), [(8, 12), (18, 0)])
+def test_states_of_all_are_read_if_they_are_few_and_any_may_do_the_work_next(
+    threads: int, peeks: int, machine: FakeMachine
+) -> None:
+    """As those of Go, of which one wakes for a moment, and then does the work of another one."""
+    ran = dict.fromkeys(range(7, 7 + threads), 0.0)
+    found = found_able = 0
+    for at in range(1, 15):
+        for tid in ran:
+            ran[tid] += 0.2 if tid == 7 + at % threads else 0.001
+            machine.thread(7, tid, run=ran[tid])
+        look = machine.read(process(cpu=sum(ran.values()), threads=threads), at=at).look
+        found, found_able = found + look.peeks, found_able + look.able_peeks
+        next_one = 7 + (at + 1) % threads
+        machine.thread(7, next_one, run=ran[next_one], state="R")
+        machine.reader.peek()
+    assert (found, found_able) == (peeks, peeks)
 
 
 def test_states_say_nothing_of_those_that_have_not_worked_for_long(machine: FakeMachine) -> None:
