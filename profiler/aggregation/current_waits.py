@@ -21,6 +21,7 @@ from profiler.aggregation.thread_wait import (
     ThreadWait,
     TimedEnds,
 )
+from profiler.aggregation.unseen_waits import WorkByKind
 from profiler.aggregation.wait_attribution import LookDivision
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
@@ -61,7 +62,8 @@ class _FollowedThread(Struct, eq=False):
     for a limited time have ended; how many of its waits for something else than threads are over,
     and how many of these with waits of threads of its process that work; whether it was seen to
     work since its last wait; how often it was seen to sleep since it waited for something else but
-    threads, and the most of these sleeps before; what ends its waits for others.
+    threads, and the most of these sleeps before; what ends its waits for others; what it used
+    beside its waits of each kind.
     """
 
     process: int
@@ -78,6 +80,7 @@ class _FollowedThread(Struct, eq=False):
     sleeps: int = 0
     most_sleeps: int = 0
     awaited: AwaitedEvents | None = None
+    works: WorkByKind = field(default_factory=WorkByKind)
 
     def note_end_counts(self, over: ThreadWait) -> None:
         """Note in a wait that is over, and in the present one, how many were over so far."""
@@ -335,6 +338,7 @@ class ThreadWaits:
         if before is not None:
             _note_woken_before(before, wait)
             _add_work_between_waits(before, wait, thread, change)
+            before.note_unseen_until(wait, thread.works)
             self._count_awaited(before, wait, thread)
             self._count_timed_end(before, wait, thread)
             self._note_asking(before, wait, change)
@@ -403,6 +407,7 @@ class ThreadWaits:
         before.after_ns = work_ns = before.work_until(wait)
         self._note_asking(before, wait, change)
         wait.before_ns = work_ns or before.before_ns
+        before.note_unseen_until(wait, thread.works)
         self._count_awaited(before, wait, thread)
         change.known.append(before)
         return True

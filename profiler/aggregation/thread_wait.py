@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from profiler.aggregation.awaited_events import AwaitedEvents, Event
+from profiler.aggregation.unseen_waits import WorkAroundKind, WorkByKind
 from profiler.core.optional_math import all_known, first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread
@@ -101,9 +102,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
     ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
-    ``after_ns`` the same of when it runs next, None until that is known. ``is_known``: nothing
-    later changes it. ``sleeps``: those of a process that has children, one after the other, with
-    hardly any work in between.
+    ``after_ns`` the same of when it runs next, None until that is known. ``around_before`` and
+    ``around_after`` say which part of that belongs to this wait, if others that no look saw may
+    have been in between. ``is_known``: nothing later changes it. ``sleeps``: those of a process
+    that has children, one after the other, with hardly any work in between.
 
     The end: ``came`` says of each connection whether something came, ``had_come`` of any one of the
     wait before. ``was_woken``: it was over before its timeout; ``was_due``: whether the work after
@@ -140,7 +142,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     helpers_ns: int = 0
     helped_ns: int = 0
     before_ns: int = 0
+    around_before: WorkAroundKind | None = None
     after_ns: int | None = None
+    around_after: WorkAroundKind | None = None
     is_known: bool = False
     sleeps: _Sleeps | None = None
 
@@ -196,6 +200,19 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if not self.asks_until(following):
             return work_ns
         return work_ns // (int(following.slices) - int(self.slices))
+
+    def note_unseen_until(self, following: "ThreadWait", works: WorkByKind) -> None:
+        """Note of this wait and the following one of the thread what says which part of the work in
+        between is theirs.
+        """
+        before, after = self.blocked, following.blocked
+        if before is None or after is None or not works.may_tell(before, after):
+            return
+        if self.asks_until(following):
+            return
+        times_on_cpu = int(following.slices) - int(self.slices)
+        around = works.add_work(before, after, following.run_ns - self.run_ns, times_on_cpu)
+        self.around_after = following.around_before = around
 
     def asks_until(self, following: "ThreadWait") -> bool:
         """Whether the thread sleeps again and again until the following wait, and does hardly
@@ -452,21 +469,25 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
         The timeout of a loop, which may be one of many timers, held back what followed. The sleeps
         of who asks again and again hold back no work: that before was for what it asks, and that
-        after waited for the answer.
+        after waited for the answer. What belongs to a wait that no look saw is not this one's.
         """
         deciding = self._deciding_wait
         if deciding is not self:
             return deciding.held_back_work_ns
-        after_ns = self.after_ns
+        after_ns, before_ns = self.after_ns, self.before_ns
+        if self.around_before is not None:
+            before_ns = round(self.around_before.part_before * before_ns)
         if after_ns is None:
             # Who asks in vain has hardly worked since it asked before, and may go on so.
             asks_on = self.is_of_loop and self.polls.timeouts and self.over is None
-            return 1 if asks_on else 1 + self.before_ns
+            return 1 if asks_on else 1 + before_ns
         if self.is_asking:
             return 1 + min(self.before_ns, after_ns)
-        if after_ns >= self.before_ns or (not self.is_woken and self.is_of_loop):
+        if self.around_after is not None:
+            after_ns = round(self.around_after.part_after * after_ns)
+        if after_ns >= before_ns or (not self.is_woken and self.is_of_loop):
             return 1 + after_ns
-        return 1 + self.before_ns
+        return 1 + before_ns
 
     @property
     def is_of_loop(self) -> bool:
