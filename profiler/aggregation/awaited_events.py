@@ -6,7 +6,7 @@ it waits for.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -17,9 +17,12 @@ from profiler.readers.linux.poll_outcome import ARRIVAL_SLACK_NS
 Event = bytes | int | str
 ANY_CONNECTION = b""
 END_OF_CHILD = "child"
-# What happened before so many looks of a process is remembered, and so many kinds of it.
+# Of all connections and children of a process, what happened to any of them.
+_OF_ALL = (ANY_CONNECTION, END_OF_CHILD)
+# What happened before so many looks of a process is remembered, and of so many connections and
+# threads: of those of a large pool, none is the one that is mostly waited for.
 _MAX_LOOKS = 64
-_MAX_EVENTS = 32
+_MAX_EVENTS = 8
 # With fewer ends, it is not known what is not awaited.
 _MIN_ENDS = 4
 
@@ -31,9 +34,11 @@ class ProcessEvents(Struct, eq=False):
 
     def note(self, event: Event, look: int, before_ns: float = math.inf) -> None:
         """Note that something happened so long before this look."""
-        if len(self.looks) >= _MAX_EVENTS and event not in self.looks:
-            return
-        looks = self.looks.setdefault(event, {})
+        looks = self.looks.get(event)
+        if looks is None:
+            if len(self.looks) >= _MAX_EVENTS and event not in _OF_ALL:
+                return
+            looks = self.looks[event] = {}
         looks[look] = max(before_ns, looks.get(look, 0))
         if len(looks) > _MAX_LOOKS:
             del looks[next(iter(looks))]
@@ -44,6 +49,16 @@ class ProcessEvents(Struct, eq=False):
         return [
             event for event, looks in self.looks.items() if looks.get(look, -math.inf) >= least_ns
         ]
+
+
+def _count_between(looks: Mapping[int, float], between: range) -> int:
+    """How many of these looks, in their order, are in a range."""
+    count = 0
+    for look in reversed(looks):
+        if look < between.start:
+            break
+        count += look < between.stop
+    return count
 
 
 class EventCounts(Struct, eq=False):
@@ -106,15 +121,19 @@ class AwaitedEvents(Struct, eq=False):
         ended; ``ended_with`` is None if the thread did not work then. What its ``own`` waits do
         says nothing.
         """
+        length = len(looks_in_vain)
         for event, looks in events.looks.items():
             if event == own:
                 continue
-            counts = self.counts.setdefault(event, EventCounts())
+            counts = self.counts.get(event)
+            if counts is None:
+                counts = self.counts[event] = EventCounts()
             if ended_with is not None:
                 counts.ends += 1
                 counts.ends_with_event += event in ended_with
-            counts.looks_in_vain += len(looks_in_vain)
-            counts.events_in_vain += sum([number in looks_in_vain for number in looks])
+            if length:
+                counts.looks_in_vain += length
+                counts.events_in_vain += _count_between(looks, looks_in_vain)
 
     def are_arrivals(self, ended_with: Collection[Event] | None) -> bool:
         """Whether the thread waited for something that came on a connection of its process, if its

@@ -146,7 +146,7 @@ class ThreadWaits:
             thread = self._threads.get(each.thread)
             blocked = None if thread is None or thread.last is None else thread.last.blocked
             connections = () if blocked is None else blocked.connections
-            events = self._events.setdefault(each.process, ProcessEvents())
+            events = self._events_of(each.process)
             before_ns = first_known(each.came_before_ns, math.inf)
             events.note(ANY_CONNECTION, self.number, before_ns)
             for connection, came in zip(connections, each.came, strict=False):
@@ -158,8 +158,14 @@ class ThreadWaits:
         for thread_id in ended:
             child = self._processes.get(thread_id)  # by its first thread
             if child is not None:
-                events = self._events.setdefault(child.parent, ProcessEvents())
+                events = self._events_of(child.parent)
                 events.note(END_OF_CHILD, self.number)
+
+    def _events_of(self, pid: int) -> ProcessEvents:
+        events = self._events.get(pid)
+        if events is None:
+            events = self._events[pid] = ProcessEvents()
+        return events
 
     def _note_ended_sleeps(self, over: Collection[ThreadWait]) -> None:
         """Note which threads have slept, or waited for something else that is certain, and what
@@ -167,15 +173,18 @@ class ThreadWaits:
         """
         for wait in over:
             blocked = wait.blocked
-            is_sleep = blocked is not None and blocked.is_certain and not blocked.has_timeout
-            if is_sleep and blocked and not blocked.connections:
-                events = self._events.setdefault(wait.process, ProcessEvents())
-                events.note(wait.thread, self.number)
+            if blocked is None or blocked.connections or blocked.has_timeout:
+                continue
+            if blocked.is_certain:
+                self._events_of(wait.process).note(wait.thread, self.number)
         for wait in over:
+            events_now = self._events.get(wait.process)
+            if events_now is None or not _may_be_told(wait.blocked):
+                continue
             thread = self._threads.get(wait.thread)
-            if thread is not None and wait.process in self._events:
+            if thread is not None:
                 worked_ns = thread.run_ns - wait.run_ns
-                wait.ended_with = self._events[wait.process].before(self.number, worked_ns)
+                wait.ended_with = events_now.before(self.number, worked_ns)
 
     def _note_enders(self, change: ChangedWaits) -> None:
         """Note which waits for somebody to come were over with waits for other threads, or one look
@@ -347,12 +356,8 @@ class ThreadWaits:
 
     def _count_awaited(self, before: ThreadWait, wait: ThreadWait, thread: _FollowedThread) -> None:
         """Count what happened beside the wait of a thread for others, which may tell it of that."""
-        events = self._events.get(before.process)
-        blocked, over = before.blocked, before.over
-        if events is None or blocked is None or over is None:
-            return
-        is_loops = blocked.is_timeout_of_own_wake_up or blocked.is_timeout_of_listeners
-        if not (blocked.waits_for_any_thread or is_loops):
+        events, over = self._events.get(before.process), before.over
+        if events is None or over is None or not _may_be_told(before.blocked):
             return
         if thread.awaited is None:
             thread.awaited = AwaitedEvents()
@@ -482,6 +487,14 @@ class ThreadWaits:
             total_ns += self._cpu_ns[pid] + self._processes[pid].children_cpu_ns
             pending.extend(self.children.get(pid, ()))
         return total_ns
+
+
+def _may_be_told(blocked: BlockedThread | None) -> bool:
+    """Whether any other thread of the process may have ended a wait."""
+    if blocked is None or (blocked.helpers != "threads" and not blocked.has_timeout):
+        return False
+    is_loops = blocked.is_timeout_of_own_wake_up or blocked.is_timeout_of_listeners
+    return blocked.waits_for_any_thread or is_loops
 
 
 def _same_plain_wait_before(thread: _FollowedThread, seen: ThreadSeen) -> ThreadWait | None:

@@ -149,4 +149,6 @@ class TestCounts:
         assert min(happened.looks[_ROWS]) == 36
         for event in range(100):
             happened.note(event, 100)
-        assert len(happened.looks) == 32
+        assert len(happened.looks) == 8
+        happened.note(ANY_CONNECTION, 101)
+        assert happened.before(101, 0) == [ANY_CONNECTION]
