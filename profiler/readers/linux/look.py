@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from profiler.readers.linux.cpu_pressure import CpuPressure
-from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+from profiler.readers.linux.process_threads import ProcessThreads
+from profiler.readers.linux.thread_counters import ReadingNumberAndTime, ThreadTimeGrowth
 from profiler.readers.linux.wait_types import BlockedThread
 
 
@@ -102,3 +103,29 @@ class ThreadsLook(Struct, frozen=True, kw_only=True):
     def is_still(self) -> bool:
         """Whether nothing has run since the last look, begun or ended, or could be asked."""
         return not (self.growth or self.seen or self.ended or self.is_behind)
+
+
+class PresentLook(Struct):
+    """What a look has found so far, from its beginning at ``now``.
+
+    ``before`` is the look before, or this moment if there was none. ``is_group_frozen``: the
+    batch's group is stopped. ``parents`` are the processes that wait for a child. The other fields
+    are those of :class:`ThreadsLook`.
+    """
+
+    now: ReadingNumberAndTime
+    before: ReadingNumberAndTime
+    is_group_frozen: bool
+    ended: list[int]
+    growth: list[ThreadTimeGrowth] = []
+    seen: list[ThreadSeen] = []
+    unread_run_ns: int = 0
+    later_run_ns: int = 0
+    asked_share: float = 1.0
+    has_other_waits: bool = False
+    parents: list[ProcessThreads] = []
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no look was before."""
+        return self.before.number == 0

@@ -14,6 +14,8 @@ from profiler.readers.linux.wait_reader import SLEEP_STATE
 
 # A reading checks its cost after this many threads.
 CHECKED_THREADS = 16
+# The most threads whose system call is read at once. The others follow in the next readings.
+MAX_ASKED = 64
 # Peeks stand for all threads if those that they read use so many times what the others use, in the
 # last looks. Without system calls, there are peeks only if those that work used more than this part
 # of the time.

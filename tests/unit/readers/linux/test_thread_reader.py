@@ -369,8 +369,6 @@ def test_who_waits_for_a_files_lock_is_asked_for_its_next_holder_when_the_last_o
     assert [each.helper_pids for each in shown.blocked if each.is_for_file_lock] == [{8}]
     shown = machine.read(process(7), process(9), at=3)
     assert [each.helper_pids for each in shown.blocked if each.is_for_file_lock] == [{9}]
-    machine.read(process(9), at=4)
-    assert not machine.reader._lock_waits
 
 
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
