@@ -14,7 +14,7 @@ _HTTP_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\
 
 class _Answers(socketserver.BaseRequestHandler):
     """Answers a number of seconds after this time; ``ROWS SECONDS`` with a byte each time they
-    have passed; a subscriber of redis and a request of HTTP once.
+    have passed; a subscriber of redis once, and a request of HTTP for so many seconds after them.
     """
 
     def handle(self) -> None:
@@ -31,6 +31,7 @@ class _Answers(socketserver.BaseRequestHandler):
         elif b"SUBSCRIBE" in words:
             self.request.sendall(_SUBSCRIBED)
         elif words[0] == b"GET":
+            time.sleep(float(words[1].strip(b"/") or 0))
             self.request.sendall(_HTTP_ANSWER)
         else:
             time.sleep(float(words[0]))

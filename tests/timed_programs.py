@@ -444,6 +444,13 @@ _PROGRAMS_OF_OTHERS = {
         )
     },
     **{
+        f"Node's worker that tells by {how}: {work}": _long(
+            f"node {{sources}}/messages.mjs {how} {work} 20 0.2 0.7 {{port}}", "waits"
+        )
+        for how in ("message", "channel", "atomics")
+        for work in ("fetch", "timer")
+    },
+    **{
         f"joblib's {workers} workers: {backend}": _joblib(backend, workers)
         for backend, workers in (
             *(("loky", 2), ("loky", 6), ("multiprocessing", 2), ("threading", 6)),

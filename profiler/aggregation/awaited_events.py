@@ -1,8 +1,8 @@
 """What happens beside the waits of a thread for others of its process, and what of it ends them.
 
-Something comes on a connection of the process, another thread has slept, or a child has ended. Who
-tells the thread is not known: what happens at most ends of its waits, and seldom in vain, is what
-it waits for.
+Something comes on a connection of the process, another thread has slept, a child has ended, or a
+timeout of a loop has. Who tells the thread is not known: what happens at most ends of its waits,
+and seldom in vain, is what it waits for.
 """
 
 import math
@@ -13,12 +13,13 @@ from msgspec import Struct
 from profiler.readers.linux.poll_outcome import ARRIVAL_SLACK_NS
 
 # The addresses of a connection on which something came, the id of a thread that waited for nobody
-# else, or the end of a child.
+# else, the end of a child, or the timeout of a loop.
 Event = bytes | int | str
 ANY_CONNECTION = b""
 END_OF_CHILD = "child"
-# Of all connections and children of a process, what happened to any of them.
-_OF_ALL = (ANY_CONNECTION, END_OF_CHILD)
+TIMEOUT_OF_LOOP = "timeout"
+# Of all connections, children and loops of a process, what happened to any of them.
+_OF_ALL = (ANY_CONNECTION, END_OF_CHILD, TIMEOUT_OF_LOOP)
 # What happened before so many looks of a process is remembered, and of so many connections and
 # threads: of those of a large pool, none is the one that is mostly waited for.
 _MAX_LOOKS = 64
@@ -158,6 +159,14 @@ class AwaitedEvents(Struct, eq=False):
     def are_ends_of_children(self) -> bool:
         """Whether the ends of children mostly end the waits of the thread."""
         return END_OF_CHILD in self.counts and self.counts[END_OF_CHILD].is_at_most_ends
+
+    @property
+    def are_timeouts(self) -> bool:
+        """Whether timeouts of loops mostly end the waits of the thread, not as there is hardly a
+        look between these.
+        """
+        counts = self.counts.get(TIMEOUT_OF_LOOP)
+        return bool(counts and counts.looks_in_vain > counts.ends and counts.is_at_most_ends)
 
     @property
     def has_others_arrivals(self) -> bool:

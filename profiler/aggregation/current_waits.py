@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from profiler.aggregation.awaited_events import (
     ANY_CONNECTION,
     END_OF_CHILD,
+    TIMEOUT_OF_LOOP,
     AwaitedEvents,
+    Event,
     ProcessEvents,
 )
 from profiler.aggregation.thread_wait import (
@@ -109,6 +111,7 @@ class ThreadWaits:
         self._ends: Sequence[ThreadWait] = ()  # those that may have ended others
         self._for_timers: set[int] = set()  # processes whose loops waited so last
         self._events: dict[int, ProcessEvents] = {}  # by process
+        self._told_of_timeouts: Collection[int] = ()  # processes with threads that are told now
         self._read_whole = 0  # the last look that left no thread for later ones
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
@@ -126,6 +129,7 @@ class ThreadWaits:
             thread = self._threads.pop(thread_id, None)
             if thread is not None:
                 self._end_thread(thread, change)
+        self._told_of_timeouts = {wait.process for wait in change.over if wait.is_told_of_timeouts}
         for seen in look.seen:
             if not self._add_same_plain_wait(seen, change):
                 self._add_seen(seen, change)
@@ -185,6 +189,15 @@ class ThreadWaits:
             if thread is not None:
                 worked_ns = thread.run_ns - wait.run_ns
                 wait.ended_with = events_now.before(self.number, worked_ns)
+
+    def _note_timeout(self, before: ThreadWait) -> None:
+        """Note whether a timeout has ended the wait of a loop, and whom that told."""
+        if before.over is None or not _has_loops_timeout_ended(before):
+            return
+        events = self._events.setdefault(before.process, ProcessEvents())
+        events.note(TIMEOUT_OF_LOOP, before.over)
+        if before.over == self.number:
+            before.has_told = before.process in self._told_of_timeouts
 
     def _note_enders(self, change: ChangedWaits) -> None:
         """Note which waits for somebody to come were over with waits for other threads, or one look
@@ -336,6 +349,7 @@ class ThreadWaits:
         before = thread.last
         if before is not None:
             _note_end(before, thread, seen, change)
+            self._note_timeout(before)
         thread.has_worked = False
         if seen.blocked is None:
             thread.has_worked = before is not None and wait.run_ns - before.run_ns >= MIN_WORK_NS
@@ -363,9 +377,11 @@ class ThreadWaits:
             thread.awaited = AwaitedEvents()
         before.awaited = wait.awaited = thread.awaited
         has_worked = wait.run_ns - before.run_ns >= MIN_WORK_NS
-        ended_with = None
+        ended_with: list[Event] | None = None
         if has_worked:
-            ended_with = () if before.was_due else before.ended_with
+            ended_with = [] if before.was_due else [*before.ended_with]
+            if over in events.looks.get(TIMEOUT_OF_LOOP, ()):  # it is asked after it has run
+                ended_with.append(TIMEOUT_OF_LOOP)
         looks_in_vain = range(before.begun + 1, over + 1 - has_worked)
         thread.awaited.count_wait(events, looks_in_vain, ended_with, own=before.thread)
 
@@ -562,6 +578,15 @@ def _note_end(
         change.repeated.append(before)
 
 
+def _has_loops_timeout_ended(before: ThreadWait) -> bool:
+    """Whether a timeout has ended the wait of a loop."""
+    blocked = before.blocked
+    if blocked is None or not blocked.has_timeout:
+        return False
+    is_own = blocked.is_timeout_of_own_wake_up and blocked.until_ns is not None
+    return bool(before.timed_out) or (is_own and not before.was_woken)
+
+
 def _note_woken_before(before: ThreadWait, wait: ThreadWait) -> None:
     """Note of a wait whether the one for the same before was over before its timeout."""
     has_run = wait.run_ns > before.run_ns
@@ -612,7 +637,7 @@ def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
     waits for its own wake-up, as a client of gRPC, or for clients of which none has connected.
     """
     blocked = before.blocked
-    if blocked is None or blocked.until_ns is None or before.was_woken:
+    if blocked is None or blocked.until_ns is None or before.was_woken or before.has_told:
         return False
     is_loops = blocked.is_timeout_of_own_wake_up or (
         blocked.is_timeout_of_listeners and not before.has_client
@@ -667,7 +692,7 @@ def _does_wait_go_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool
     let a signal end their waits, and loops with timers.
     """
     blocked, now = before.blocked, wait.blocked
-    if blocked is None or now is None or not blocked.may_go_on:
+    if blocked is None or now is None or not blocked.may_go_on or before.has_told:
         return False
     if wait.run_ns - before.run_ns >= most_ns:
         return False

@@ -111,9 +111,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     wait before. ``was_woken``: it was over before its timeout; ``was_due``: whether the work after
     it began with that, or before, None if that is not known; ``is_end_seen``: the thread was
     asked after it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``:
-    its timeout ended it, None if something that came may have. ``has_client``: whether anybody may
-    have connected until its end, None if nobody asked. ``ended_with``: what
-    happened in its process then. ``is_last``: the thread has ended since, ``was_cut``:
+    its timeout ended it, None if something that came may have. ``has_told``: one that waits for
+    timeouts of other threads of its process was woken then. ``has_client``: whether anybody may
+    have connected until its end, None if nobody asked. ``ended_with``: what happened in its process
+    then. ``is_last``: the thread has ended since, ``was_cut``:
     before the next look. ``enders`` are the waits of its process for somebody to come that were
     over with this one: one of these threads may have woken it. ``end_counts`` are those of the
     thread so far.
@@ -157,6 +158,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_end_seen: bool = False
     follows_woken: bool = False
     timed_out: bool | None = False
+    has_told: bool = False
     has_client: bool | None = None
     ended_with: Collection[Event] = ()
     is_last: bool = False
@@ -295,6 +297,16 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return awaited is not None and awaited.are_ends_of_children
 
     @property
+    def is_told_of_timeouts(self) -> bool:
+        """Whether the timeouts of loops, other threads of its process, are what the thread waits
+        for.
+        """
+        blocked = self.blocked
+        if self.awaited is None or blocked is None or blocked.until_ns is not None:
+            return False
+        return blocked.waits_for_any_thread and self.awaited.are_timeouts
+
+    @property
     def is_beside_arrivals(self) -> bool:
         """Whether what comes to the threads of the process is not what the thread waits for."""
         awaited = self.last_repeated_wait.awaited
@@ -411,7 +423,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the thread worked more after this last wait than after those before."""
         if self.after_ns is None or self.is_last:
             return False
-        return self.after_ns >= max(MIN_WORK_NS, self.polls.little_ns)
+        return self.has_told or self.after_ns >= max(MIN_WORK_NS, self.polls.little_ns)
 
     @property
     def _deciding_wait(self) -> "ThreadWait":

@@ -6,33 +6,13 @@
 
 import cluster from 'node:cluster'
 import { fork } from 'node:child_process'
-import { readFileSync, writeFileSync } from 'node:fs'
 import net from 'node:net'
 import process from 'node:process'
-import { isMainThread, parentPort, threadId, Worker } from 'node:worker_threads'
+import { isMainThread, parentPort, Worker } from 'node:worker_threads'
+import { compute, phase, writeDown } from './phases.mjs'
 
 const [how, ...numbers] = process.argv.slice(2)
 const [seconds, workers, port] = numbers.map(Number)
-const written = []
-
-function counters() {
-  const [used, waited] = readFileSync('/proc/thread-self/schedstat', 'utf8').split(' ')
-  return [Number(process.hrtime.bigint()), Number(used), Number(waited)]
-}
-
-async function phase(kind, action) {
-  const before = counters()
-  await action()
-  const after = counters()
-  written.push([kind, before[0], after[0], after[1] - before[1], after[2] - before[2]])
-}
-
-function compute() {
-  const end = counters()[1] + 50e6
-  while (counters()[1] < end) {
-    for (let number = 0; number < 100000; number++) Math.sqrt(number)
-  }
-}
 
 function ask(wait) {
   return new Promise((resolve) => {
@@ -46,11 +26,7 @@ function ask(wait) {
 
 async function work(number) {
   await phase('network', () => ask(0.4 + 0.4 * number / workers))
-  await phase('any', compute)
-}
-
-function writeDown() {
-  writeFileSync(`${process.env.TIMED_PHASES}/${process.pid}-${threadId}.json`, JSON.stringify(written))
+  await phase('any', () => compute(50e6))
 }
 
 // The next answer of each worker.

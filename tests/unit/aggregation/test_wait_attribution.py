@@ -473,6 +473,37 @@ class TestHandingOn:
         assert parts[0]["network"] < 4
         assert parts[1]["network"] > 70
 
+    @pytest.mark.parametrize("has_connection", [False, True])
+    @pytest.mark.parametrize("asks_every", [None, 2])
+    def test_a_loop_whose_timer_tells_another_thread_of_its_end_has_slept(
+        self,
+        has_connection: bool,  # noqa: FBT001
+        asks_every: int | None,
+    ) -> None:
+        """As a worker of Node whose timer ends, and which does nothing but tell the main thread; one
+        that asks in vain all the time tells nobody.
+        """
+        reads = replace(NETWORK, connections=(CONNECTION,))
+        polls = replace(POLL, connections=(CONNECTION,)) if has_connection else OWN_WAKE_UP
+        came = (False,) if has_connection else ()
+        times_out = Did(2, polls, run=0.0001, came=came, timed_out=has_connection)
+        is_told = Did(2, polls, run=0.0001, came=came, was_woken=not has_connection)
+        run = LookedRun()
+        for number in range(100):
+            turn = number % 5
+            did = [is_told] if turn == 0 and asks_every is None else []
+            did += [Did(1, LOCK, run=0.1)] if turn == 0 else []
+            did += [Did(1, None, run=0.1)] if turn == 4 else []
+            is_in_vain = asks_every and number % asks_every == 0
+            did += [times_out] if is_in_vain or (turn == 4 and asks_every is None) else []
+            if turn == 4 and asks_every:
+                did.append(Did(3, reads, run=0.0001, came=(True,), came_before=0.2))
+            run.look(*did, length=0.25)
+        if asks_every is None:
+            assert run.parts["sleep"] > 55, run.parts
+        else:
+            assert run.parts["network"] > 55, run.parts
+
     def test_a_child_that_another_thread_reaps_ends_the_wait_beside_what_comes_then(self) -> None:
         """As the main thread of Java waits for a process, beside one that answers; the children of a
         thread that starts one after the other are not what the main thread waits for.
