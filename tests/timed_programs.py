@@ -116,6 +116,9 @@ _LONG_PROGRAMS = {
     "asyncio beside rows: sleep": _long(
         "{python} -m tests.programs.loops rows sleep {times} {port}"
     ),
+    "asyncio: answer after sleep": _long(
+        "{python} -m tests.programs.loops nothing answer_after_sleep 20 0.3 0.6 {port}"
+    ),
     "asyncio beside a timer: row": _long(
         "{python} -m tests.programs.loops clock row {times} {port}"
     ),

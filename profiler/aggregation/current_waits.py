@@ -35,6 +35,8 @@ from profiler.readers.linux.wait_types import BlockedThread
 _WITH_WORK = "children"
 # To ask again whether a lock is free takes less CPU time than this, and to hand out a task more.
 _MAX_ASKING_AGAIN_NS = NS_PER_MS // 10
+# A thread that ran once may have waited for a CPU meanwhile.
+_MAX_SLICES_OF_RUN = 2
 # A thread that was seen to wait for something else between its sleeps does so again, unless it was
 # seen to sleep so many times as often since.
 _TIMES_AS_MANY_SLEEPS = 3
@@ -60,12 +62,12 @@ class ChangedWaits(Struct, frozen=True):
 class _FollowedThread(Struct, eq=False):
     """One thread: how many looks its last growth covers; its present wait, its last one in which it
     was blocked, which may be the present one, and the one before that if it is not known yet what
-    followed it; whether timeouts have ended waits after which it only asked again; how its waits
-    for a limited time have ended; how many of its waits for something else than threads are over,
-    and how many of these with waits of threads of its process that work; whether it was seen to
-    work since its last wait; how often it was seen to sleep since it waited for something else but
-    threads, and the most of these sleeps before; what ends its waits for others; what it used
-    beside its waits of each kind.
+    followed it; the one after which it asked for an answer that has not come yet; whether timeouts
+    have ended waits after which it only asked again; how its waits for a limited time have ended;
+    how many of its waits for something else than threads are over, and how many of these with waits
+    of threads of its process that work; whether it was seen to work since its last wait; how often
+    it was seen to sleep since it waited for something else but threads, and the most of these
+    sleeps before; what ends its waits for others; what it used beside its waits of each kind.
     """
 
     process: int
@@ -75,6 +77,7 @@ class _FollowedThread(Struct, eq=False):
     present: ThreadWait | None = None
     last: ThreadWait | None = None
     earlier: ThreadWait | None = None
+    asked: ThreadWait | None = None
     only_asked_again: bool = False
     timed_ends: TimedEnds | None = None
     end_counts: EndCounts = NO_ENDS
@@ -488,6 +491,7 @@ class ThreadWaits:
             last.after_ns = thread.run_ns - last.run_ns
             last.is_last = True
             _note_earlier_known(last, change)
+        _note_what_followed_question(thread, last, change)
 
     def _helpers_cpu_ns(self, wait: ThreadWait) -> int:
         """The CPU time so far of the children for which a thread waits, and of theirs."""
@@ -618,17 +622,31 @@ def _add_work_between_waits(
     if _is_asked_again(before, wait):
         before.repeat_without_work(wait)
         wait.is_of_asker = thread.only_asked_again = True
+    elif not has_come and work_ns < MIN_WORK_NS and _asks_at_timeout(before, wait):
+        _note_what_followed_question(thread, None, change)
+        before.after_ns, thread.asked = work_ns, before
     elif _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
-        if has_come:
-            before.repeat_after_work(wait)
-        elif _was_woken_to_ask(before, wait):
-            _note_what_followed(before, work_ns, change)
-        else:
-            before.repeat_without_work(wait)
+        _note_same_wait(before, wait, has_come=has_come, change=change)
     elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
         thread.earlier = before
     else:
         _note_what_followed(before, work_ns + wait.helped_ns, change)
+    if before.is_known:
+        _note_what_followed_question(thread, before, change)
+
+
+def _note_same_wait(
+    before: ThreadWait, wait: ThreadWait, *, has_come: bool, change: ChangedWaits
+) -> None:
+    """The thread waits on the same connections after little work: for the same, unless it was woken
+    to ask.
+    """
+    if has_come:
+        before.repeat_after_work(wait)
+    elif _was_woken_to_ask(before, wait):
+        _note_what_followed(before, before.work_until(wait), change)
+    else:
+        before.repeat_without_work(wait)
 
 
 def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
@@ -663,6 +681,34 @@ def _was_woken_to_ask(before: ThreadWait, wait: ThreadWait) -> bool:
     if blocked is None or now is None or blocked.until_ns is None:
         return False
     return before.timed_out is False and now.awaits_answer and not blocked.awaits_answer
+
+
+def _asks_at_timeout(before: ThreadWait, wait: ThreadWait) -> bool:
+    """Whether a timeout ended the loop's wait, and it waits for an answer now, but waited for
+    nobody's before: it has slept, and then asked.
+    """
+    blocked, now = before.blocked, wait.blocked
+    if blocked is None or now is None or not before.timed_out:
+        return False
+    if int(wait.slices) - int(before.slices) > _MAX_SLICES_OF_RUN:
+        return False  # something else may have woken it since, as a message
+    return now.awaits_answer and not blocked.awaits_answer
+
+
+def _note_what_followed_question(
+    thread: _FollowedThread, answered: ThreadWait | None, change: ChangedWaits
+) -> None:
+    """What followed the timeout at which the thread asked: also the work with the answer, if that
+    ended a wait.
+    """
+    asked = thread.asked
+    if asked is None:
+        return
+    thread.asked = None
+    if answered is not None and answered.has_owed_answer_come:
+        work_ns = first_known(answered.after_ns, 0)
+        asked.after_ns = first_known(asked.after_ns, 0) + work_ns
+    _note_earlier_known(asked, change)
 
 
 def _is_answer_still_owed(before: ThreadWait, wait: ThreadWait) -> bool:

@@ -16,9 +16,12 @@ from tests.programs.phases import compute, phase, started, write_down
 _AFTER_THREAD = "after_thread"
 _ROW = "row"
 _ANSWER_IN_THREAD = "answer_in_thread"
+# The loop sleeps for as long as it waits for the answer then.
+_ANSWER_AFTER_SLEEP = "answer_after_sleep"
 _kept: list[object] = []
 _rows: list[asyncio.StreamReader] = []
 _connections: list[socket.socket] = []
+_streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
 
 async def _nothing() -> None:
@@ -111,6 +114,15 @@ async def _wait_for_row(seconds: float) -> None:
     await _rows[0].readexactly(1)
 
 
+async def _ask_by_stream(seconds: float) -> None:
+    """Hardly any work follows the loop's timer: a question on a connection that it always reads."""
+    if not _streams:
+        _streams.append(await asyncio.open_connection("127.0.0.1", int(sys.argv[6])))
+    reader, writer = _streams[0]
+    writer.write(f"{seconds}\n".encode())
+    await reader.readexactly(1)
+
+
 async def _run_child(seconds: float) -> None:
     await (await asyncio.create_subprocess_exec("sleep", str(seconds))).wait()
 
@@ -151,8 +163,9 @@ WORK: dict[str, Callable[[float], Awaitable[None]]] = {
     _AFTER_THREAD: _sleep,
     _ROW: _wait_for_row,
     _ANSWER_IN_THREAD: _ask_in_thread,
+    _ANSWER_AFTER_SLEEP: _ask_by_stream,
 }
-_FOR_NETWORK = (_ROW, _ANSWER_IN_THREAD)
+_FOR_NETWORK = (_ROW, _ANSWER_IN_THREAD, _ANSWER_AFTER_SLEEP)
 
 
 async def _work() -> None:
@@ -165,6 +178,9 @@ async def _work() -> None:
             await asyncio.to_thread(compute, compute_seconds)
         else:
             compute(compute_seconds)
+        if sys.argv[2] == _ANSWER_AFTER_SLEEP:
+            with phase("sleep"):
+                await asyncio.sleep(wait_seconds)
         with phase("network" if sys.argv[2] in _FOR_NETWORK else "sleep"):
             await WORK[sys.argv[2]](wait_seconds)
     write_down()

@@ -755,14 +755,16 @@ class TestWhatDidItWaitFor:
         assert run.parts.get("lock", 0) < 3
 
     @pytest.mark.parametrize(
-        ("timed_out", "sleep"), [(False, 50), (True, 0), (None, 0)], ids=["woken", "due", "unclear"]
+        ("timed_out", "sleep"),
+        [(False, 50), (True, 50), (None, 0)],
+        ids=["woken", "due", "unclear"],
     )
-    def test_a_poll_does_not_go_on_after_another_thread_woke_it_to_ask(
+    def test_a_poll_does_not_go_on_after_it_was_woken_or_its_timer_was_due_to_ask(
         self,
         timed_out: bool | None,  # noqa: FBT001
         sleep: float,
     ) -> None:
-        """As that of an HTTP client of Java, whose user has slept."""
+        """As that of an HTTP client of Java, whose user has slept, or a loop with a timer."""
         poll = replace(POLL, until_ns=seconds(1000))
         asked = replace(poll, connections=(replace(CONNECTION, owes=True),))
         run = LookedRun().look(Did(1, poll, 0.0005), Did(2, TIMED_FUTEX, 0.1))
