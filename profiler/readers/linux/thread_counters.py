@@ -15,8 +15,8 @@ from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.poll_outcome import WorkBeginBounds
+from profiler.readers.linux.system_calls import SystemCall, parse_system_call
 from profiler.readers.linux.wait_types import BlockedThread, Wait
-from profiler.readers.linux.waited_target import SystemCall, parse_system_call
 
 # The files of all threads together, up to a quarter of those that may be open, usually 1024.
 _MAX_OPEN_FILES = 256

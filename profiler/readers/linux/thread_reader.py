@@ -12,6 +12,7 @@ from functools import partial
 from profiler.core.clock import wall_ahead_ns
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.batch_group import BatchGroup
+from profiler.readers.linux.connection_waits import AskedStreams
 from profiler.readers.linux.counters_reader import CountersReader, certainly_busiest
 from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.disk_evidence import DiskEvidence
@@ -29,12 +30,13 @@ from profiler.readers.linux.reading_turns import (
     ThreadTurns,
 )
 from profiler.readers.linux.skipped_readings import ReadingSkipper
-from profiler.readers.linux.sockets import TcpStreamState, UnknownSockets
+from profiler.readers.linux.sockets import UnknownSockets
 from profiler.readers.linux.still_threads import StillThreads
+from profiler.readers.linux.system_calls import waiting_calls_of_machine
 from profiler.readers.linux.thread_asker import ThreadAsker
 from profiler.readers.linux.thread_counters import ReadingNumberAndTime
 from profiler.readers.linux.wait_reader import BlockedReader
-from profiler.readers.linux.waited_target import AskStream, WaitResolver, waiting_calls_of_machine
+from profiler.readers.linux.waited_target import WaitResolver
 from profiler.readers.linux.watched_processes import CpuClock, WatchedProcesses
 from profiler.readers.linux.working_threads import WorkingThreads
 
@@ -55,26 +57,6 @@ _PART_OF_COUNTERS = 0.6
 # A thread that ran and waited for a CPU for this share of the time was never blocked for long.
 _MOSTLY = 0.98
 _NO_PROCESSES: Mapping[int, ProcessSeen] = {}
-
-
-class _AskedStreams:
-    """The states of connections, each asked once in a look: of two waits of a thread, the end of
-    one and the begin of the next.
-    """
-
-    def __init__(self, ask_stream: AskStream) -> None:
-        self._ask_stream = ask_stream
-        self._states: dict[tuple[int, bytes], TcpStreamState | None] = {}
-
-    def begin_look(self) -> None:
-        self._states = {}
-
-    def ask(self, inode: int, stream: bytes) -> TcpStreamState | None:
-        """The state of a connection; the inode of its other end is not known."""
-        asked = (inode, stream)
-        if asked not in self._states:
-            self._states[asked] = self._ask_stream(inode, stream)
-        return self._states[asked]
 
 
 class ThreadReader:
@@ -116,7 +98,7 @@ class ThreadReader:
             processes, self._turns, self._asleep, self._working, self._waits
         )
         self._sockets = sockets = sockets or UnknownSockets()
-        self._streams = _AskedStreams(sockets.ask_stream_state)
+        self._streams = AskedStreams(sockets.ask_stream_state)
         self._group = BatchGroup(proc_folder, open_pressure)
         calls = waiting_calls_of_machine(os.uname().machine if machine is None else machine)
         self._resolver = WaitResolver(

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from profiler.readers.linux import proc
 from profiler.readers.linux.disk_evidence import DiskEvidence
 from profiler.readers.linux.process_threads import ProcessThreads
+from profiler.readers.linux.system_calls import SystemCall
 from profiler.readers.linux.thread_counters import FollowedThread, ThreadState
 from profiler.readers.linux.wait_types import MEMORY, STOPPED, TRACED, BlockedThread, Wait
-from profiler.readers.linux.waited_target import SystemCall, WaitResolver
+from profiler.readers.linux.waited_target import WaitResolver
 
 SLEEP_STATE = "S"
 TRACED_STATE = "t"

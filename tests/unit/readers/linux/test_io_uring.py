@@ -16,9 +16,10 @@ import pytest
 
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.system_calls import SystemCall, waiting_calls_of_machine
 from profiler.readers.linux.thread_reader import ThreadReader
 from profiler.readers.linux.wait_types import BlockedThread, Wait
-from profiler.readers.linux.waited_target import SystemCall, WaitResolver, waiting_calls_of_machine
+from profiler.readers.linux.waited_target import WaitResolver
 from tests import fakes
 from tests.values import present
 from tools.waiting import wait_until

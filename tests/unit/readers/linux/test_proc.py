@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.readers.cgroup import hierarchy
-from profiler.readers.linux import host, instance, proc, waited_target
+from profiler.readers.linux import host, instance, proc, system_calls, watched_descriptors
 from profiler.readers.linux.interpreters import INTERPRETERS, JAVA, is_interpreter
 from profiler.readers.linux.script_names import name_of_code, name_with_script
 from tests.cases import each_case
@@ -129,9 +129,9 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     ):
         read(text)
     proc.parse_network(text)
-    assert all(number >= 0 for number in waited_target.poll_descriptors(text))
-    waited_target.select_descriptors([text])
-    call = waited_target.parse_system_call(text)
+    assert all(number >= 0 for number in watched_descriptors.poll_descriptors(text))
+    watched_descriptors.select_descriptors([text])
+    call = system_calls.parse_system_call(text)
     assert call is None or call.number >= -1
     words = text.decode(errors="replace")
     for parse in (hierarchy.parse_membership, hierarchy.parse_cpu_max, hierarchy.parse_limit_bytes):

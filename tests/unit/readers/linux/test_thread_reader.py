@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.readers.linux import proc
+from profiler.readers.linux.connection_waits import AskStream
 from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.sockets import TcpStreamState, UnknownSockets
 from profiler.readers.linux.thread_reader import ThreadReader
 from profiler.readers.linux.wait_types import MEMORY, STOPPED, TRACED, BlockedThread, Helpers, Wait
-from profiler.readers.linux.waited_target import AskStream
 from profiler.record.activity_model import WaitKind
 from tests import fakes
 from tests.fakes import seconds
