@@ -116,8 +116,10 @@ _LONG_PROGRAMS = {
     "asyncio beside rows: sleep": _long(
         "{python} -m tests.programs.loops rows sleep {times} {port}"
     ),
+    # Nothing follows the last answer that would tell what the sleep before held back.
     "asyncio: answer after sleep": _long(
-        "{python} -m tests.programs.loops nothing answer_after_sleep 20 0.3 0.6 {port}"
+        "{python} -m tests.programs.loops nothing answer_after_sleep 20 0.3 0.6 {port}",
+        points=IN_TURNS_POINTS,
     ),
     "asyncio beside a timer: row": _long(
         "{python} -m tests.programs.loops clock row {times} {port}"
