@@ -509,16 +509,15 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     def did_not_run_in(self, other: "ThreadWait", since: int | None = None) -> bool:
         """Whether the thread did not run while the other one waited, or ``since`` this look."""
         since = first_known(since, other.begun)
-        if self._begins_as_may_end(other):
-            return True
         if self.polled_since > since and not self.is_first:
-            return False
+            return self._begins_as_may_end(other)
         over = self.last_repeated_wait.over
         if over is None:
             return True
-        if other.end is None or over < first_known(other.earliest_end, other.end):
+        other_end = other.end
+        if other_end is None or over < first_known(other.earliest_end, other_end):
             return False
-        return over <= other.end or not self._polled_in_vain_between(since, other.end)
+        return over <= other_end or not self._polled_in_vain_between(since, other_end)
 
     def _polled_in_vain_between(self, since: int, look: int) -> bool:
         """Whether a timeout ended a poll after the look ``since`` and before this one, and the
@@ -549,10 +548,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether this wait began at a look at which that of the other thread may have been over,
         as it was left for later looks: it may wait for this one anew.
         """
-        earliest_end, end = other.earliest_end, other.end
-        if earliest_end is None or end is None:
+        last = other.last_repeated_wait
+        if last.over_since is None or last.over is None:
             return False
-        return earliest_end <= self.polled_since < end
+        return last.over_since <= self.polled_since < last.over
 
     def _last_turn_before(self, look: int) -> "ThreadWait":
         """The last of these waits, or that of a later one which was over at this look or after it:
