@@ -133,6 +133,7 @@ class ThreadWaits:
             if thread is not None:
                 self._end_thread(thread, change)
         self._told_of_timeouts = {wait.process for wait in change.over if wait.is_told_of_timeouts}
+        self._note_timeouts(look.seen)
         for seen in look.seen:
             if not self._add_same_plain_wait(seen, change):
                 self._add_seen(seen, change)
@@ -193,14 +194,21 @@ class ThreadWaits:
                 worked_ns = thread.run_ns - wait.run_ns
                 wait.ended_with = events_now.before(self.number, worked_ns)
 
-    def _note_timeout(self, before: ThreadWait) -> None:
-        """Note whether a timeout has ended the wait of a loop, and whom that told."""
-        if before.over is None or not _has_loops_timeout_ended(before):
-            return
-        events = self._events.setdefault(before.process, ProcessEvents())
-        events.note(TIMEOUT_OF_LOOP, before.over)
-        if before.over == self.number:
-            before.has_told = before.process in self._told_of_timeouts
+    def _note_timeouts(self, seen: Iterable[ThreadSeen]) -> None:
+        """Note which timeouts have ended waits of loops, and whom that told: before all that the
+        threads do now, as any of them may be one that was told.
+        """
+        for each in seen:
+            thread = self._threads.get(each.thread)
+            before = None if thread is None else thread.last
+            if before is None or before.over is None or before.is_end_seen:
+                continue
+            if not _has_loops_timeout_ended(before, each):
+                continue
+            events = self._events.setdefault(before.process, ProcessEvents())
+            events.note(TIMEOUT_OF_LOOP, before.over)
+            if before.over == self.number:
+                before.has_told = before.process in self._told_of_timeouts
 
     def _note_enders(self, change: ChangedWaits) -> None:
         """Note which waits for somebody to come were over with waits for other threads, or one look
@@ -352,7 +360,6 @@ class ThreadWaits:
         before = thread.last
         if before is not None:
             _note_end(before, thread, seen, change)
-            self._note_timeout(before)
         thread.has_worked = False
         if seen.blocked is None:
             thread.has_worked = before is not None and wait.run_ns - before.run_ns >= MIN_WORK_NS
@@ -582,13 +589,13 @@ def _note_end(
         change.repeated.append(before)
 
 
-def _has_loops_timeout_ended(before: ThreadWait) -> bool:
-    """Whether a timeout has ended the wait of a loop."""
+def _has_loops_timeout_ended(before: ThreadWait, seen: ThreadSeen) -> bool:
+    """Whether a timeout has ended the wait of a loop, as its thread shows."""
     blocked = before.blocked
     if blocked is None or not blocked.has_timeout:
         return False
     is_own = blocked.is_timeout_of_own_wake_up and blocked.until_ns is not None
-    return bool(before.timed_out) or (is_own and not before.was_woken)
+    return bool(seen.timed_out) or (is_own and not seen.was_woken)
 
 
 def _note_woken_before(before: ThreadWait, wait: ThreadWait) -> None:
