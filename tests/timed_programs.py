@@ -196,6 +196,10 @@ _LONG_PROGRAMS = {
         )
     },
     **{
+        f"runner: {name}": _long(f"{{python}} -m tests.programs.runners {name} 20 {{port}}")
+        for name in ("lines_of_task", "log_by_thread", "retries", "schedule")
+    },
+    **{
         f"handed on: {name}": _long(
             f"{{python}} -m tests.programs.handed_on {name} {{times}} {{port}}"
         )
