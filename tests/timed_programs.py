@@ -162,6 +162,12 @@ _LONG_PROGRAMS = {
     "16 threads: network, disk": _long(
         _turns("pool_of_network_and_disk 60 {port} {slow_disk}"), points=IN_TURNS_POINTS
     ),
+    "16 threads: network 80 %, disk 20 %": _long(
+        _turns("pool_of_network_and_disk 60 {port} {slow_disk} 4"), points=IN_TURNS_POINTS
+    ),
+    "4 threads: child, network": _long(
+        _turns("pool_of_child_and_network 60 {port}"), points=IN_TURNS_POINTS
+    ),
     "16 threads: sleep 88 %, network 12 %": _long(
         _turns("pool_of_network_and_sleep 60 {port} 0.12"), points=IN_TURNS_POINTS
     ),

@@ -20,7 +20,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 
-from tests.programs.phases import compute, forget, phase, sleep, started, write_down
+from tests.programs.phases import compute, forget, phase, run_child, sleep, started, write_down
 from tests.simulation.known_programs import read_disk, read_disk_by_ring
 
 _WORK_SECONDS = 0.002  # of a thread of a pool, after each of its waits
@@ -80,19 +80,35 @@ def pool_of_network_and_sleep(seconds: float, port: str, share: str, threads: st
     _pool(seconds, wait, port, int(threads))
 
 
-def pool_of_network_and_disk(seconds: float, port: str, path: str) -> None:
-    """The disk gives a block after some time; each thread waits for the network in between."""
+def pool_of_network_and_disk(seconds: float, port: str, path: str, times: str = "0") -> None:
+    """The disk gives a block after some time; each thread waits for the network in between, for so
+    many times as long if that is given.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
     blocks = os.fstat(descriptor).st_size // _READ_BYTES
 
     def wait(connection: socket.socket, randomness: random.Random) -> None:
-        _ask(connection, randomness.uniform(0.4, 1.2))
-        compute(_WORK_SECONDS)
+        began = time.monotonic()
         with phase("disk"), mmap.mmap(-1, _READ_BYTES) as buffer:
             os.preadv(descriptor, [buffer], randomness.randrange(blocks) * _READ_BYTES)
+        read_seconds = time.monotonic() - began
+        compute(_WORK_SECONDS)
+        _ask(connection, float(times) * read_seconds or randomness.uniform(0.4, 1.2))
         compute(_WORK_SECONDS)
 
     _pool(seconds, wait, port)
+
+
+def pool_of_child_and_network(seconds: float, port: str) -> None:
+    """Each of four threads waits for a child that sleeps, and then for a server."""
+
+    def wait(connection: socket.socket, randomness: random.Random) -> None:
+        run_child("sleep", "sleep", str(randomness.uniform(0.3, 1.3)))
+        compute(_WORK_SECONDS)
+        _ask(connection, randomness.uniform(0.1, 0.3))
+        compute(_WORK_SECONDS)
+
+    _pool(seconds, wait, port, 4)
 
 
 def compute_together(seconds: float, compute_seconds: str, sleep_seconds: str) -> None:
@@ -330,6 +346,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
     function.__name__.removeprefix("_"): function
     for function in (
         *(pool_of_network_and_sleep, pool_of_network_and_disk, compute_together),
+        pool_of_child_and_network,
         *(
             fetch_and_compress,
             periods,
