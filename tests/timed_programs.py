@@ -451,6 +451,10 @@ _PROGRAMS_OF_OTHERS = {
             *(("invoke_all", 2), ("get", 12), ("get_for_a_time", 2), ("completion", 12)),
         )
     },
+    # Long enough that the looks leave threads of the virtual machine for later ones.
+    "Java's pool of 4: futures": _long(
+        "java -cp {java} Pool futures 30 4 {port}", "waits", IN_TURNS_POINTS
+    ),
     **{
         f"Node's {workers} workers: {how}": _node_workers(how, workers)
         for how, workers in (

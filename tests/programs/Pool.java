@@ -9,6 +9,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorCompletionService;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -61,17 +62,34 @@ public final class Pool {
         }
     }
 
+    private static Void waitForAnswer(int port, double seconds) throws IOException {
+        try (Socket connection = new Socket("127.0.0.1", port)) {
+            connection.getOutputStream().write((seconds + "\n").getBytes(StandardCharsets.US_ASCII));
+            connection.getInputStream().read();
+        }
+        return null;
+    }
+
     private static Void ask(int port, double seconds) throws Exception {
+        phase("network", () -> waitForAnswer(port, seconds));
+        phase("any", Pool::compute);
+        return null;
+    }
+
+    /** The pool only asks, and the main thread works with all answers. */
+    private static void askThenCompute(ExecutorService pool, int workers, int port) throws Exception {
         phase(
                 "network",
                 () -> {
-                    try (Socket connection = new Socket("127.0.0.1", port)) {
-                        connection.getOutputStream().write((seconds + "\n").getBytes(StandardCharsets.US_ASCII));
-                        connection.getInputStream().read();
+                    List<CompletableFuture<Void>> answers = new ArrayList<>();
+                    for (int number = 0; number < workers; number++) {
+                        CompletableFuture<Void> answer = new CompletableFuture<>();
+                        pool.submit(() -> answer.complete(waitForAnswer(port, 0.7)));
+                        answers.add(answer);
                     }
+                    CompletableFuture.allOf(answers.toArray(new CompletableFuture<?>[0])).join();
                 });
-        phase("any", Pool::compute);
-        return null;
+        for (int number = 0; number < 4; number++) phase("any", Pool::compute);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -97,6 +115,7 @@ public final class Pool {
                     for (Callable<Void> task : tasks) results.add(pool.submit(task));
                     for (Future<Void> result : results) result.get(30, TimeUnit.SECONDS);
                 }
+                case "futures" -> askThenCompute(pool, workers, port);
                 case "completion" -> {
                     ExecutorCompletionService<Void> service = new ExecutorCompletionService<>(pool);
                     for (Callable<Void> task : tasks) service.submit(task);
