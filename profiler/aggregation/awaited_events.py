@@ -51,6 +51,13 @@ class ProcessEvents(Struct, eq=False):
             event for event, looks in self.looks.items() if looks.get(look, -math.inf) >= least_ns
         ]
 
+    def may_have_come(self, look: int, begin_before_ns: int) -> bool:
+        """Whether something may have come at the moment so long before this look."""
+        before_ns = self.looks.get(ANY_CONNECTION, {}).get(look)
+        if before_ns is None or math.isinf(before_ns):
+            return before_ns is not None
+        return abs(before_ns - begin_before_ns) <= ARRIVAL_SLACK_NS
+
 
 def _count_between(looks: Mapping[int, float], between: range) -> int:
     """How many of these looks, in their order, are in a range."""

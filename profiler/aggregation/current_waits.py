@@ -60,19 +60,21 @@ class ChangedWaits(Struct, frozen=True):
 
 
 class _FollowedThread(Struct, eq=False):
-    """One thread: how many looks its last growth covers; its present wait, its last one in which it
-    was blocked, which may be the present one, and the one before that if it is not known yet what
-    followed it; the one after which it asked for an answer that has not come yet; whether timeouts
-    have ended waits after which it only asked again; how its waits for a limited time have ended;
-    how many of its waits for something else than threads are over, and how many of these with waits
-    of threads of its process that work; whether it was seen to work since its last wait; how often
-    it was seen to sleep since it waited for something else but threads, and the most of these
-    sleeps before; what ends its waits for others; what it used beside its waits of each kind.
+    """One thread: how many looks its last growth covers, and for how long it could run then; its
+    present wait, its last one in which it was blocked, which may be the present one, and the one
+    before that if it is not known yet what followed it; the one after which it asked for an answer
+    that has not come yet; whether timeouts have ended waits after which it only asked again; how
+    its waits for a limited time have ended; how many of its waits for something else than threads
+    are over, and how many of these with waits of threads of its process that work; whether it was
+    seen to work since its last wait; how often it was seen to sleep since it waited for something
+    else but threads, and the most of these sleeps before; what ends its waits for others; what it
+    used beside its waits of each kind.
     """
 
     process: int
     steps: int = 1
     run_ns: int = 0
+    able_ns: int = 0
     slices: bytes = b"0"
     present: ThreadWait | None = None
     last: ThreadWait | None = None
@@ -193,6 +195,7 @@ class ThreadWaits:
             if thread is not None:
                 worked_ns = thread.run_ns - wait.run_ns
                 wait.ended_with = events_now.before(self.number, worked_ns)
+                wait.may_be_told = events_now.may_have_come(self.number, thread.able_ns)
 
     def _note_timeouts(self, seen: Iterable[ThreadSeen]) -> None:
         """Note which timeouts have ended waits of loops, and whom that told: before all that the
@@ -274,6 +277,7 @@ class ThreadWaits:
             if thread is None:
                 thread = self._threads[grown.thread] = _FollowedThread(grown.process)
             thread.steps = grown.steps
+            thread.able_ns = grown.run_ns + grown.wait_ns
             thread.run_ns += grown.run_ns
             thread.slices = grown.slices
             self._cpu_ns[grown.process] += grown.run_ns
@@ -389,7 +393,9 @@ class ThreadWaits:
         has_worked = wait.run_ns - before.run_ns >= MIN_WORK_NS
         ended_with: list[Event] | None = None
         if has_worked:
-            ended_with = [] if before.was_due else [*before.ended_with]
+            ended_with = [*before.ended_with]
+            if before.was_due and not before.may_be_told:
+                ended_with = []
             if over in events.looks.get(TIMEOUT_OF_LOOP, ()):  # it is asked after it has run
                 ended_with.append(TIMEOUT_OF_LOOP)
         looks_in_vain = range(before.begun + 1, over + 1 - has_worked)
@@ -400,7 +406,8 @@ class ThreadWaits:
     ) -> None:
         """Count how a wait for a limited time has ended which others might have ended."""
         is_early = before.was_woken or before.was_due is False
-        if not (is_early or before.was_due) or wait.run_ns - before.run_ns < MIN_WORK_NS:
+        is_due = before.was_due and not before.is_told_as_due
+        if not (is_early or is_due) or wait.run_ns - before.run_ns < MIN_WORK_NS:
             return
         if thread.timed_ends is None:
             thread.timed_ends = TimedEnds()

@@ -60,7 +60,7 @@ class TimedEnds(Struct, eq=False):
     @property
     def are_for_times(self) -> bool:
         """Whether the thread waits for times to come, and hardly ever for others."""
-        return self.due > 1 + _TIMES_AS_MANY_DUE * self.woken
+        return self.due > _TIMES_AS_MANY_DUE * self.woken
 
 
 _NO_POLLS = EarlierPolls()
@@ -109,15 +109,15 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     The end: ``came`` says of each connection whether something came, ``had_come`` of any one of the
     wait before. ``was_woken``: it was over before its timeout; ``was_due``: whether the work after
-    it began with that, or before, None if that is not known; ``is_end_seen``: the thread was
-    asked after it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``:
-    its timeout ended it, None if something that came may have. ``has_told``: one that waits for
+    it began with that, or before, None if that is not known; ``is_end_seen``: the thread was asked
+    after it, and ``follows_woken``: the wait before for the same was woken. ``timed_out``: its
+    timeout ended it, None if something that came may have. ``has_told``: one that waits for
     timeouts of other threads of its process was woken then. ``has_client``: whether anybody may
     have connected until its end, None if nobody asked. ``ended_with``: what happened in its process
-    then. ``is_last``: the thread has ended since, ``was_cut``:
-    before the next look. ``enders`` are the waits of its process for somebody to come that were
-    over with this one: one of these threads may have woken it. ``end_counts`` are those of the
-    thread so far.
+    then, ``may_be_told``: something may have come as work began. ``is_last``: the thread has ended
+    since, ``was_cut``: before the next look. ``enders`` are the waits of its process for somebody
+    to come that were over with this one: one of these threads may have woken it. ``end_counts`` are
+    those of the thread so far.
 
     The waits for the same: ``next_poll`` follows as a timeout ended this one, and ``next_turn``
     after little work. ``repeated`` are these waits, and ``polls`` is the sum of those before this
@@ -161,6 +161,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     has_told: bool = False
     has_client: bool | None = None
     ended_with: Collection[Event] = ()
+    may_be_told: bool = False
     is_last: bool = False
     was_cut: bool = False
     enders: Sequence["ThreadWait"] = ()
@@ -291,6 +292,11 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return (self.thread, *[connection.stream for connection in connections])
 
     @property
+    def is_told_as_due(self) -> bool:
+        """Whether what the thread waits for may have come as its timeout was due."""
+        return self.may_be_told and self.is_told_of_arrival
+
+    @property
     def is_for_children(self) -> bool:
         """Whether the end of a child is what the thread waits for, though another one is told."""
         awaited = self.last_repeated_wait.awaited
@@ -328,7 +334,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
             return first_known(last.after_ns, MIN_WORK_NS) >= MIN_WORK_NS
         if not last.is_end_seen or last.is_last or first_known(last.after_ns, 0) < MIN_WORK_NS:
             return False
-        return bool(last.was_due) or not (last.is_of_asker or last.is_told_of_arrival)
+        if last.was_due and not last.is_told_as_due:
+            return True
+        return not (last.is_of_asker or last.is_told_of_arrival)
 
     @property
     def is_asked_in_vain(self) -> bool:

@@ -142,6 +142,20 @@ class TestCounts:
         assert happened.before(2, work_ms * NS_PER_MS) == expected
         assert not happened.before(3, 0)
 
+    @pytest.mark.parametrize(
+        ("came_ms", "begin_ms", "expected"),
+        [(None, 50, False), (50, 50, True), (60, 50, True), (80, 50, False), (20, 50, False)],
+    )
+    def test_what_came_as_the_work_began_may_have_ended_the_wait(
+        self, came_ms: int | None, begin_ms: int, *, expected: bool
+    ) -> None:
+        happened = ProcessEvents()
+        if came_ms is not None:
+            happened.note(ANY_CONNECTION, 2, came_ms * NS_PER_MS)
+        assert happened.may_have_come(2, begin_ms * NS_PER_MS) == expected
+        happened.note(ANY_CONNECTION, 3)
+        assert happened.may_have_come(3, begin_ms * NS_PER_MS)
+
     def test_what_happened_long_ago_is_forgotten(self) -> None:
         happened = ProcessEvents()
         for look in range(100):

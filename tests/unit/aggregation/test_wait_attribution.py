@@ -37,6 +37,7 @@ from tests.looked_run import (
     DISK,
     FILE_LOCK,
     IDLE,
+    KINDS,
     LISTENS,
     LOCK,
     NETWORK,
@@ -962,6 +963,20 @@ class TestHandingOn:
         run.look(Did(1, until, run=0.00004), length=0.01)
         run.look(length=9).look(ended=(1, 2), length=0.01)
         assert max(run.parts, key=lambda part: run.parts[part]) == kind, run.parts
+
+    @pytest.mark.parametrize(("came_before", "kind"), [(0.05, "network"), (0.02, "sleep")])
+    def test_an_answer_that_comes_as_the_timeout_is_due_ends_the_wait(
+        self, came_before: float, kind: str
+    ) -> None:
+        """A client of gRPC whose rows come at twice its timeout."""
+        until = replace(TIMED_FUTEX, until_ns=1)
+        run = LookedRun().look(Did(1, until, run=0.1), Did(2, IDLE, run=0.0001))
+        came = Did(2, IDLE, run=0.0001, came=(True,), came_before=came_before)
+        for _ in range(6):
+            run.look(Did(1, until, run=0.00004), length=0.2)
+            run.look(Did(1, None, run=0.05, was_due=True), came, length=0.2)
+            run.look(Did(1, until, run=0.05), length=0.05)
+        assert max(KINDS, key=lambda part: run.parts.get(part, 0)) == kind, run.parts
 
     def test_who_asks_again_is_not_told_by_one_that_waits_on(self) -> None:
         until = replace(TIMED_FUTEX, until_ns=1)
