@@ -118,7 +118,7 @@ _LONG_PROGRAMS = {
     ),
     # Nothing follows the last answer that would tell what the sleep before held back.
     "asyncio: answer after sleep": _long(
-        "{python} -m tests.programs.loops nothing answer_after_sleep 20 0.3 0.6 {port}",
+        "{python} -m tests.programs.loops nothing answer_after_sleep 40 0.3 0.6 {port}",
         points=IN_TURNS_POINTS,
     ),
     "asyncio beside a timer: row": _long(
@@ -203,8 +203,12 @@ _LONG_PROGRAMS = {
     },
     **{
         f"runner: {name}": _long(f"{{python}} -m tests.programs.runners {name} 20 {{port}}")
-        for name in ("lines_of_task", "log_by_thread", "retries", "schedule")
+        for name in ("lines_of_task", "log_by_thread", "schedule")
     },
+    # Each look sees one of five short waits in turn.
+    "runner: retries": _long(
+        "{python} -m tests.programs.runners retries 40 {port}", points=IN_TURNS_POINTS
+    ),
     **{
         f"handed on: {name}": _long(
             f"{{python}} -m tests.programs.handed_on {name} {{times}} {{port}}"
