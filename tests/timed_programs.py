@@ -276,7 +276,6 @@ _LONG_PROGRAMS = {
                 "answer_by_event",
                 "answer_to_any_thread",
                 "time_beside_rows",
-                "event_beside_rows",
                 "sleeper_beside_rows",
                 "answers_and_times_beside_rows",
                 "signal_of_child",

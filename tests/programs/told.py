@@ -209,11 +209,6 @@ def time_beside_rows(seconds: float, port: str) -> None:
     _wait_until_times(seconds, port, lambda left_seconds: poll.poll(1 + 1000 * left_seconds))
 
 
-def event_beside_rows(seconds: float, port: str) -> None:
-    """It waits for an event that nobody sets, as a job that can be stopped."""
-    _wait_until_times(seconds, port, threading.Event().wait)
-
-
 def sleeper_beside_rows(seconds: float, port: str) -> None:
     """A thread that sleeps tells the main thread by a semaphore."""
     may_sleep, has_slept = threading.Semaphore(0), threading.Semaphore(0)
@@ -544,7 +539,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
         *(event, answer_by_event, answer_to_any_thread),
-        *(time_beside_rows, event_beside_rows, sleeper_beside_rows),
+        *(time_beside_rows, sleeper_beside_rows),
         answers_and_times_beside_rows,
         *(signal_of_child, handler_of_signal, handler_that_wakes_two),
         *(files, files_of_thread, message_queue, message, semaphore),
