@@ -39,6 +39,7 @@ from profiler.collectors.processes.container_processes import ContainerProcesses
 from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.core.clock import Clock, SystemClock
+from profiler.core.look_times import MAX_LOOKS
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.readers.cgroup.group_pressure import open_group_pressure
@@ -50,7 +51,8 @@ from profiler.readers.linux.thread_reader import ThreadReader
 from profiler.settings import SettingsReader
 
 _MAX_MORE_PERCENT = 15
-# Threads have their turn ever more rarely, at least in every 40th reading.
+# Threads have their turn ever more rarely, at least in every 40th reading, and the first minute has
+# more looks.
 _WARM_UP_TICKS = 420
 _WARM_UP_PAUSE_SECONDS = 0.03
 # All turns of the threads.
@@ -249,9 +251,10 @@ def watch(docker_id: str, blocks: int, *, reads_threads: bool) -> None:
     collector = make_collector(docker_id, clock, reads_threads=reads_threads)
     for _ in range(_WARM_UP_TICKS):
         collector.tick()
-        collector.look()
+        for _ in range(MAX_LOOKS):
+            collector.look()
+            clock.ahead_ns += NS_PER_SECOND // MAX_LOOKS
         time.sleep(_WARM_UP_PAUSE_SECONDS)
-        clock.ahead_ns += NS_PER_SECOND
     print(flush=True)
     sys.stdin.readline()
     collector.start()
