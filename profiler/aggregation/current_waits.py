@@ -154,8 +154,7 @@ class ThreadWaits:
             if not any(each.came):
                 continue
             thread = self._threads.get(each.thread)
-            blocked = None if thread is None or thread.last is None else thread.last.blocked
-            connections = () if blocked is None else blocked.connections
+            connections = thread.last.connections if thread and thread.last else ()
             events = self._events_of(each.process)
             before_ns = first_known(each.came_before_ns, math.inf)
             events.note(ANY_CONNECTION, self.number, before_ns)
@@ -525,7 +524,7 @@ class ThreadWaits:
 
 def _may_be_told(blocked: BlockedThread | None) -> bool:
     """Whether any other thread of the process may have ended a wait."""
-    if blocked is None or (blocked.helpers != "threads" and not blocked.has_timeout):
+    if not blocked or (blocked.helpers != "threads" and not blocked.has_timeout):
         return False
     is_loops = blocked.is_timeout_of_own_wake_up or blocked.is_timeout_of_listeners
     return blocked.waits_for_any_thread or is_loops
@@ -545,7 +544,7 @@ def _same_plain_wait_before(thread: _FollowedThread, seen: ThreadSeen) -> Thread
 
 def _is_plain(blocked: BlockedThread | None) -> bool:
     """Whether how a wait ended says nothing about it, nor what others did meanwhile."""
-    if blocked is None or blocked.until_ns is not None:
+    if not blocked or blocked.until_ns is not None:
         return False
     return not blocked.connections and blocked.helpers != _WITH_WORK
 
@@ -599,7 +598,7 @@ def _note_end(
 def _has_loops_timeout_ended(before: ThreadWait, seen: ThreadSeen) -> bool:
     """Whether a timeout has ended the wait of a loop, as its thread shows."""
     blocked = before.blocked
-    if blocked is None or not blocked.has_timeout:
+    if not blocked or not blocked.has_timeout:
         return False
     is_own = blocked.is_timeout_of_own_wake_up and blocked.until_ns is not None
     return bool(seen.timed_out) or (is_own and not seen.was_woken)
@@ -669,7 +668,7 @@ def _is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
     waits for its own wake-up, as a client of gRPC, or for clients of which none has connected.
     """
     blocked = before.blocked
-    if blocked is None or blocked.until_ns is None or before.was_woken or before.has_told:
+    if not blocked or blocked.until_ns is None or before.was_woken or before.has_told:
         return False
     is_loops = blocked.is_timeout_of_own_wake_up or (
         blocked.is_timeout_of_listeners and not before.has_client
@@ -692,7 +691,7 @@ def _was_woken_to_ask(before: ThreadWait, wait: ThreadWait) -> bool:
     as that which uses an HTTP client of Java.
     """
     blocked, now = before.blocked, wait.blocked
-    if blocked is None or now is None or blocked.until_ns is None:
+    if not blocked or not now or blocked.until_ns is None:
         return False
     return before.timed_out is False and now.awaits_answer and not blocked.awaits_answer
 
@@ -702,7 +701,7 @@ def _asks_at_timeout(before: ThreadWait, wait: ThreadWait) -> bool:
     nobody's before: it has slept, and then asked.
     """
     blocked, now = before.blocked, wait.blocked
-    if blocked is None or now is None or not before.timed_out:
+    if not blocked or not now or not before.timed_out:
         return False
     if int(wait.slices) - int(before.slices) > _MAX_SLICES_OF_RUN:
         return False  # something else may have woken it since, as a message
@@ -727,7 +726,7 @@ def _note_what_followed_question(
 
 def _is_answer_still_owed(before: ThreadWait, wait: ThreadWait) -> bool:
     """Whether an answer for which the thread has waited is owed in its next wait, too."""
-    if before.blocked is None or wait.blocked is None:
+    if not before.blocked or not wait.blocked:
         return False
     owed = {each.stream: each.received_bytes for each in before.blocked.connections if each.owes}
     return any(
@@ -740,7 +739,7 @@ def _gives_up_answer(before: ThreadWait, wait: ThreadWait) -> bool:
     """Whether a thread does not wait any more for an answer that was owed: the timeout was that of
     this wait, and no timer's beside it.
     """
-    if before.blocked is None or wait.blocked is None or not before.blocked.awaits_answer:
+    if not before.blocked or not wait.blocked or not before.blocked.awaits_answer:
         return False
     kept = {each.stream for each in wait.blocked.connections}
     owed = [each for each in before.blocked.connections if each.awaits_answer]
@@ -752,7 +751,7 @@ def _does_wait_go_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool
     let a signal end their waits, and loops with timers.
     """
     blocked, now = before.blocked, wait.blocked
-    if blocked is None or now is None or not blocked.may_go_on or before.has_told:
+    if not blocked or not now or not blocked.may_go_on or before.has_told:
         return False
     if wait.run_ns - before.run_ns >= most_ns:
         return False

@@ -5,6 +5,7 @@ A wait for somebody to come is idle. A wait for work of others hands its weight 
 """
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.readers.linux.wait_types import BlockedThread, Wait
@@ -113,9 +114,7 @@ class SortedWaits:
         asking = [wait for wait in self.firm if wait.is_asking]
         if not asking:
             return
-        counting = {
-            wait.process for group in (self.firm, self.handing, self.able) for wait in group
-        }
+        counting = {wait.process for wait in chain(self.firm, self.handing, self.able)}
         for wait in asking:
             if not counting.isdisjoint(children.get(wait.process, ())):
                 self.named[wait] = self.firm.pop(wait)

@@ -13,7 +13,7 @@ from profiler.aggregation.awaited_events import AwaitedEvents, Event
 from profiler.aggregation.unseen_waits import WorkAroundKind, WorkByKind
 from profiler.core.optional_math import all_known, first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.linux.wait_types import BlockedThread
+from profiler.readers.linux.wait_types import BlockedThread, Connection
 
 # A poll that its timeout ends, and so much work after it, is the sleep of a loop.
 MIN_WORK_NS = NS_PER_MS
@@ -288,8 +288,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     @property
     def events(self) -> Collection[Event]:
         """What happens as the wait ends: something comes, or the thread has slept."""
-        connections = () if self.blocked is None else self.blocked.connections
-        return (self.thread, *[connection.stream for connection in connections])
+        return (self.thread, *[connection.stream for connection in self.connections])
+
+    @property
+    def connections(self) -> Sequence[Connection]:
+        """The connections on which something may come; none of a thread that can run."""
+        return () if self.blocked is None else self.blocked.connections
 
     @property
     def is_told_as_due(self) -> bool:
@@ -404,8 +408,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     @property
     def has_owed_answer_come(self) -> bool:
         """Whether something came on a connection of this wait on which an answer was owed."""
-        connections = () if self.blocked is None else self.blocked.connections
-        pairs = zip(connections, self.came or (), strict=False)
+        pairs = zip(self.connections, self.came or (), strict=False)
         return any(came and connection.owes for connection, came in pairs)
 
     @property
