@@ -186,7 +186,8 @@ class _SettledSums(Struct):
         waits = {wait: round(part * share * left_ns) for wait, part in shares.items()}
         self.recent.add_waits(look.stretch.start_ns, look.stretch.end_ns, waits)
         self.last = shares
-        self.latest = (*self.latest[-_MAX_LATEST + 1 :], (look.part_ns, shares))
+        if look.part_ns:  # the first look of a run that was found later stands for no time
+            self.latest = (*self.latest[-_MAX_LATEST + 1 :], (look.part_ns, shares))
         self.left_ns = (1 - share) * left_ns
         self.has_quiet = True
 

@@ -1065,6 +1065,11 @@ def test_a_kernel_without_counters() -> None:
     assert LookedRun(is_new=False).look(Did(1, NETWORK)).record().time_breakdown == NO_BREAKDOWN
 
 
+def test_a_run_that_was_found_later_has_a_first_look_that_stands_for_no_time() -> None:
+    run = LookedRun(is_new=False).look(Did(1, SLEEP, run=0.1)).look(Did(1, None, run=0.3))
+    assert run.parts == {"on_cpu": 30.0, "sleep": 70.0}
+
+
 def test_a_gap_is_covered_for_1_5_intervals_and_what_is_not_is_unknown() -> None:
     run = LookedRun().look(Did(1, NETWORK, 0.0001)).look(Did(1, FILE_LOCK, 0.0001), length=9)
     assert run.breakdown.covered_percent == 25.0
