@@ -21,7 +21,8 @@ from profiler.aggregation.busy_time import (
     fill_able_stretches,
     spread_unread,
 )
-from profiler.aggregation.current_waits import ChangedWaits, ThreadWaits
+from profiler.aggregation.changed_waits import ChangedWaits
+from profiler.aggregation.current_waits import ThreadWaits
 from profiler.aggregation.gpu_idle_breakdown import IdleGpus, IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.record_evidence import ProcessActivity

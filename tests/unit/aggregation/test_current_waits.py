@@ -6,7 +6,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.current_waits import ChangedWaits, ThreadWaits
+from profiler.aggregation.changed_waits import ChangedWaits
+from profiler.aggregation.current_waits import ThreadWaits
 from profiler.aggregation.thread_wait import EndCounts
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
