@@ -9,6 +9,7 @@ used in between belongs to both (:mod:`work_between_waits`), as does what childr
 
 from collections.abc import Collection, Iterable, Mapping
 
+from profiler.aggregation.asking_sleeps import note_sleeps
 from profiler.aggregation.changed_waits import ChangedWaits
 from profiler.aggregation.children_work import ChildrenWork, counts_helpers_work
 from profiler.aggregation.followed_thread import FollowedThread
@@ -25,8 +26,10 @@ from profiler.aggregation.wait_attribution import LookDivision
 from profiler.aggregation.work_between_waits import (
     add_work_between_waits,
     note_end,
+    note_unseen_waits,
     note_what_followed_question,
     note_woken_before,
+    work_until,
 )
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 
@@ -177,7 +180,7 @@ class ThreadWaits:
         if before is not None:
             note_woken_before(before, wait)
             add_work_between_waits(before, wait, thread, change)
-            before.note_unseen_until(wait, thread.works)
+            note_unseen_waits(before, wait, thread.works)
             self._events.count_awaited(before, wait, thread)
             thread.count_timed_end(before, wait)
             self._note_asking(before, wait, change)
@@ -209,10 +212,10 @@ class ThreadWaits:
         thread.note_whether_asleep(wait)
         change.begun.append(wait)
         before.is_end_seen = before.is_known = True
-        before.after_ns = work_ns = before.work_until(wait)
+        before.after_ns = work_ns = work_until(before, wait)
         self._note_asking(before, wait, change)
         wait.before_ns = work_ns or before.before_ns
-        before.note_unseen_until(wait, thread.works)
+        note_unseen_waits(before, wait, thread.works)
         self._events.count_awaited(before, wait, thread)
         change.known.append(before)
         return True
@@ -221,7 +224,7 @@ class ThreadWaits:
         """Note of two sleeps whether the thread asked in between whether a child has ended."""
         if wait.process not in self.children:
             return
-        first = before.sleep_on(wait)
+        first = note_sleeps(before, wait)
         if first is not None:
             change.repeated.append(first)
 
@@ -255,7 +258,7 @@ class ThreadWaits:
             wait.helped_ns = max(self._work.helpers_ns(wait.process) - wait.helpers_ns, 0)
         if thread.earlier is not None:
             earlier = thread.earlier
-            change.note_what_followed(earlier, earlier.work_until(wait) + wait.helped_ns)
+            change.note_what_followed(earlier, work_until(earlier, wait) + wait.helped_ns)
             thread.earlier = None
 
     def _end_thread(self, thread: FollowedThread, change: ChangedWaits) -> None:

@@ -3,14 +3,10 @@
 from msgspec import Struct, field
 
 from profiler.aggregation.awaited_events import AwaitedEvents
-from profiler.aggregation.thread_wait import (
-    MIN_WORK_NS,
-    NO_ENDS,
-    EndCounts,
-    ThreadWait,
-    TimedEnds,
-)
+from profiler.aggregation.end_counts import NO_ENDS, EndCounts, TimedEnds
+from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.aggregation.unseen_waits import WorkByKind
+from profiler.aggregation.wait_proofs import is_told_as_due
 
 # A thread that was seen to wait for something else between its sleeps does so again, unless it was
 # seen to sleep so many times as often since.
@@ -67,7 +63,7 @@ class FollowedThread(Struct, eq=False):
     def count_timed_end(self, before: ThreadWait, wait: ThreadWait) -> None:
         """Count how a wait for a limited time has ended which others might have ended."""
         is_early = before.was_woken or before.was_due is False
-        is_due = before.was_due and not before.is_told_as_due
+        is_due = before.was_due and not is_told_as_due(before)
         if not (is_early or is_due) or wait.run_ns - before.run_ns < MIN_WORK_NS:
             return
         if self.timed_ends is None:

@@ -13,6 +13,7 @@ from profiler.aggregation.awaited_events import (
 )
 from profiler.aggregation.followed_thread import FollowedThread
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
+from profiler.aggregation.wait_proofs import is_told_of_timeouts
 from profiler.core.optional_math import first_known
 from profiler.readers.linux.look import ThreadSeen
 from profiler.readers.linux.wait_types import BlockedThread
@@ -73,7 +74,7 @@ class RunEvents:
         """Note which timeouts have ended waits of loops, and whom that told, of the waits that are
         over: before all that the threads do now, as any of them may be one that was told.
         """
-        told = {wait.process for wait in over if wait.is_told_of_timeouts}
+        told = {wait.process for wait in over if is_told_of_timeouts(wait)}
         for each in seen:
             thread = self._threads.get(each.thread)
             before = None if thread is None else thread.last

@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from itertools import chain
 
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
+from profiler.aggregation.wait_order import has_timer_that_ended
+from profiler.aggregation.wait_proofs import is_timer_without_clients, is_told_of_arrival
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 
 HIDDEN = Wait("hidden")
@@ -131,10 +133,10 @@ class SortedWaits:
                     self.firm[wait] = UNCLEAR
                     return
                 self.named[wait] = UNCLEAR  # unless those at the other ends say more
-        if wait.is_timer_without_clients:
+        if is_timer_without_clients(wait):
             blocked = _WITHOUT_CLIENTS
         is_woken = wait.is_woken and not blocked.may_be_idle
-        is_woken = is_woken or (blocked.is_timeout_of_own_wake_up and wait.is_told_of_arrival)
+        is_woken = is_woken or (blocked.is_timeout_of_own_wake_up and is_told_of_arrival(wait))
         is_firm = not (blocked.may_be_idle or blocked.is_stopped or is_woken)
         if is_firm and blocked.helpers == "nobody":
             self.firm[wait] = with_busy_peer(blocked, wait)
@@ -171,7 +173,7 @@ class SortedWaits:
             and client.blocked.wait.kind == "network"
             and wait.process in client.blocked.helper_pids
             and not client.was_cut
-            and wait.has_timer_that_ended(client)
+            and has_timer_that_ended(wait, client)
             for client in self._waits
         )
 

@@ -8,6 +8,7 @@ it; who ran meanwhile, and did not end it, is not waited for.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from profiler.aggregation.end_counts import EndCounts
 from profiler.aggregation.sorted_waits import (
     HIDDEN,
     SLEEP,
@@ -16,7 +17,21 @@ from profiler.aggregation.sorted_waits import (
     waits_for_clients,
     with_busy_peer,
 )
-from profiler.aggregation.thread_wait import MIN_WORK_NS, EndCounts, ThreadWait
+from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
+from profiler.aggregation.wait_order import (
+    did_not_run_in,
+    is_likely_for,
+    may_have_ended,
+    may_have_woken,
+)
+from profiler.aggregation.wait_proofs import (
+    has_slept,
+    is_asked_in_vain,
+    is_beside_arrivals,
+    is_for_children,
+    is_told_of_arrival,
+    usual_ends,
+)
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 
 # A look goes through so many threads at most.
@@ -35,7 +50,7 @@ def _polls_pipe_for_limited_time(handing: BlockedThread | None) -> bool:
 
 def _is_told_by_any(ends: Iterable[ThreadWait], wait: ThreadWait) -> bool:
     """Whether a thread waited for what came to one of these, not for a timeout."""
-    return wait.is_told_of_arrival and any(end.has_come for end in ends)
+    return is_told_of_arrival(wait) and any(end.has_come for end in ends)
 
 
 def total_work_ns(wait: ThreadWait, carried: Mapping[ThreadWait, float]) -> float:
@@ -52,11 +67,11 @@ def _likely_ends(
     program's thread as those that are answered are.
     """
     all_ran = not any(
-        end.did_not_run_in(wait, since) or end.is_sleep or end.is_for_disk for end in waking
+        did_not_run_in(end, wait, since) or end.is_sleep or end.is_for_disk for end in waking
     )
     if all_ran and (came := [end for end in waking if end.has_come]):
         return came
-    likely = [end for end in waking if end.is_likely_for(wait, since, total_work_ns(end, carried))]
+    likely = [end for end in waking if is_likely_for(end, wait, since, total_work_ns(end, carried))]
     return likely or waking
 
 
@@ -148,14 +163,14 @@ class WaitChains:
         if there are too many threads to walk along all chains. Who still waited when the wait was
         over cannot have ended it. ``carried`` is what was handed on so far.
         """
-        if wait.has_slept:
+        if has_slept(wait):
             return (wait,)
         reached, _ = self._reached_threads(wait, only_still=True)
         still = self._ends_of_known_kind(reached, wait)
-        if still and (wait.end is None or any(end.may_have_ended(wait) for end in still)):
-            return wait.likely_ends(still)
+        if still and (wait.end is None or any(may_have_ended(end, wait) for end in still)):
+            return usual_ends(wait, still)
         is_timed = self._waits.handing[wait].wait.kind == "sleep"
-        if is_timed and not wait.is_asked_in_vain:
+        if is_timed and not is_asked_in_vain(wait):
             return still or (wait,)  # its timeout may end it
         if is_timed:
             still = []  # who still waits has not ended it
@@ -166,14 +181,16 @@ class WaitChains:
         if _is_told_by_any(known, wait):
             timed = []
         waking = [
-            end for end in (*known, *timed) if end.may_have_woken(wait, total_work_ns(end, carried))
+            end
+            for end in (*known, *timed)
+            if may_have_woken(end, wait, total_work_ns(end, carried))
         ]
         if waking and not wait.was_cut:
-            likely = wait.likely_ends(waking)
+            likely = usual_ends(wait, waking)
             return _likely_ends(likely, wait, self._last_work_ended(wait), carried)
         if still or is_timed:
             return still or (wait,)
-        if not any(end.may_have_ended(wait) for end in known):
+        if not any(may_have_ended(end, wait) for end in known):
             known = [*known, *timed]
         return known or self._chain_ends_if_unknown(wait, reached, passed)
 
@@ -246,11 +263,11 @@ class WaitChains:
         known = [end for end in reached if end in self._waits.firm and self._is_of_known_kind(end)]
         if _is_told_by_any(known, wait):
             known = [end for end in known if not end.is_of_loop]
-        if wait.is_beside_arrivals:
+        if is_beside_arrivals(wait):
             others = [end for end in known if not end.has_come]
-            if any(end.may_have_ended(wait) for end in others):
+            if any(may_have_ended(end, wait) for end in others):
                 known = others
-        known = [end for end in known if end.may_have_ended(wait)] or known
+        known = [end for end in known if may_have_ended(end, wait)] or known
         return self._ended_children(known, wait) or known
 
     def _ended_children(self, ends: Sequence[ThreadWait], wait: ThreadWait) -> list[ThreadWait]:
@@ -258,7 +275,7 @@ class WaitChains:
         ended: only the end of a child ends such a wait.
         """
         over = wait.end
-        is_for_child = wait.is_for_children or self._waits.handing[wait].helpers == "children"
+        is_for_child = is_for_children(wait) or self._waits.handing[wait].helpers == "children"
         if over is None or not is_for_child:
             return []
         lasts = [(end, end.last_repeated_wait) for end in ends if end.process != wait.process]
@@ -305,7 +322,7 @@ class WaitChains:
                 reached.append(wait)
             self._steps += len(helpers)
             for helper in helpers:
-                if helper in known or (only_still and not helper.did_not_run_in(wait)):
+                if helper in known or (only_still and not did_not_run_in(helper, wait)):
                     continue
                 if is_idle and helper.process in passed:
                     continue

@@ -1,5 +1,6 @@
 """What followed a wait of a thread, as its next wait tells: how it ended, and the work after it."""
 
+from profiler.aggregation.asking_sleeps import asks_until
 from profiler.aggregation.changed_waits import ChangedWaits
 from profiler.aggregation.children_work import counts_helpers_work
 from profiler.aggregation.followed_thread import FollowedThread
@@ -13,8 +14,33 @@ from profiler.aggregation.same_wait import (
     was_woken_to_ask,
 )
 from profiler.aggregation.thread_wait import MAX_LITTLE_NS, MIN_WORK_NS, ThreadWait
+from profiler.aggregation.unseen_waits import WorkByKind
 from profiler.core.optional_math import first_known
 from profiler.readers.linux.look import ThreadSeen
+
+
+def work_until(before: ThreadWait, following: ThreadWait) -> int:
+    """What the thread used between this wait and the following one; of a thread that sleeps
+    again and again, between two of these sleeps.
+    """
+    work_ns = following.run_ns - before.run_ns
+    if not asks_until(before, following):
+        return work_ns
+    return work_ns // (int(following.slices) - int(before.slices))
+
+
+def note_unseen_waits(before: ThreadWait, following: ThreadWait, works: WorkByKind) -> None:
+    """Note of this wait and the following one of the thread what says which part of the work in
+    between is theirs.
+    """
+    first, second = before.blocked, following.blocked
+    if first is None or second is None or not works.may_tell(first, second):
+        return
+    if asks_until(before, following):
+        return
+    times_on_cpu = int(following.slices) - int(before.slices)
+    around = works.add_work(first, second, following.run_ns - before.run_ns, times_on_cpu)
+    before.around_after = following.around_before = around
 
 
 def note_end(
@@ -62,13 +88,13 @@ def add_work_between_waits(
         before.next_owed = wait
     if before.timed_out and gives_up_answer(before, wait):
         before.timed_out = False
-    work_ns = before.work_until(wait)
+    work_ns = work_until(before, wait)
     wait.before_ns = work_ns + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
         wait.before_ns = before.before_ns
     if thread.earlier is not None:
         earlier = thread.earlier
-        change.note_what_followed(earlier, earlier.work_until(before) + before.helped_ns)
+        change.note_what_followed(earlier, work_until(earlier, before) + before.helped_ns)
         thread.earlier = None
     has_come = not before.came or any(came is not False for came in before.came)
     if is_asked_again(before, wait):
@@ -96,7 +122,7 @@ def _note_same_wait(
     if has_come:
         before.repeat_after_work(wait)
     elif was_woken_to_ask(before, wait):
-        change.note_what_followed(before, before.work_until(wait))
+        change.note_what_followed(before, work_until(before, wait))
     else:
         before.repeat_without_work(wait)
 

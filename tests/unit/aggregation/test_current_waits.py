@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.changed_waits import ChangedWaits
 from profiler.aggregation.current_waits import ThreadWaits
-from profiler.aggregation.thread_wait import EndCounts
+from profiler.aggregation.end_counts import EndCounts
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth

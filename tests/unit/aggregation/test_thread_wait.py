@@ -5,7 +5,14 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from profiler.aggregation.asking_sleeps import asks_until
 from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
+from profiler.aggregation.wait_order import (
+    did_not_run_in,
+    has_timer_that_ended,
+    may_have_ended,
+    may_have_woken,
+)
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread, Wait
 from tests.looked_run import CONNECTION, DISK, LOCK, NETWORK, POLL, SLEEP
@@ -23,8 +30,8 @@ class TestRepeatedPolls:
         polls[0].is_first = is_first
         polls[0].repeat_without_work(polls[1])
         polls[1].repeat_without_work(polls[2])
-        assert polls[2].did_not_run_in(made(blocked=LOCK, begun=3))
-        assert polls[2].did_not_run_in(made(blocked=LOCK, begun=2)) is is_first
+        assert did_not_run_in(polls[2], made(blocked=LOCK, begun=3))
+        assert did_not_run_in(polls[2], made(blocked=LOCK, begun=2)) is is_first
 
     @pytest.mark.parametrize(
         ("timed_out", "after_ms", "held_back_ms"),
@@ -44,8 +51,8 @@ class TestRepeatedPolls:
         first = made(blocked=POLL, over=3, timed_out=True, came=(False,))
         second = made(blocked=POLL, begun=3, over=6, timed_out=True, came=(False,))
         first.repeat_without_work(second)
-        assert first.has_timer_that_ended(made(blocked=NETWORK, over=6))
-        assert not first.has_timer_that_ended(made(blocked=NETWORK, over=9))
+        assert has_timer_that_ended(first, made(blocked=NETWORK, over=6))
+        assert not has_timer_that_ended(first, made(blocked=NETWORK, over=9))
 
     @pytest.mark.parametrize(
         ("turns", "timeouts", "after_ms", "is_last", "is_unclear"),
@@ -109,7 +116,7 @@ class TestHeldBackWork:
         self, before: BlockedThread, after: BlockedThread, *, asks: bool
     ) -> None:
         first, last = made(blocked=before), made(blocked=after, begun=2, slices=b"100")
-        assert first.asks_until(last) is asks
+        assert asks_until(first, last) is asks
 
 
 class TestEnds:
@@ -121,9 +128,9 @@ class TestEnds:
     def test_the_end_of_the_process_ended_the_waits_of_all_its_threads(self) -> None:
         cut = partial(made, is_last=True, was_cut=True, over=9)
         bystander = cut(blocked=SLEEP, begun=5)
-        assert not bystander.may_have_ended(cut(blocked=LOCK, begun=4))
-        assert bystander.may_have_ended(made(blocked=LOCK, begun=4, over=9))
-        assert not bystander.may_have_ended(made(blocked=LOCK, begun=5, over=9))
+        assert not may_have_ended(bystander, cut(blocked=LOCK, begun=4))
+        assert may_have_ended(bystander, made(blocked=LOCK, begun=4, over=9))
+        assert not may_have_ended(bystander, made(blocked=LOCK, begun=5, over=9))
 
     def test_what_follows_the_last_wait_is_no_wait(self) -> None:
         ended = partial(made, blocked=LOCK, after_ns=NS_PER_MS, over=9)
@@ -138,4 +145,4 @@ class TestEnds:
         self, over: int, work_ns: int, *, may: bool
     ) -> None:
         waker = made(blocked=SLEEP, over=over)
-        assert waker.may_have_woken(made(blocked=LOCK, over=7), work_ns) is may
+        assert may_have_woken(waker, made(blocked=LOCK, over=7), work_ns) is may

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.unseen_waits import WorkAroundKind, WorkByKind
+from profiler.aggregation.work_between_waits import note_unseen_waits
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
@@ -76,7 +77,7 @@ def test_who_sleeps_again_and_again_has_the_work_of_one_sleep_already(
     works.add_work(SLEEP, DISK, NS_PER_MS, 1)
     before = ThreadWait(thread=1, process=1, blocked=SLEEP, begun=1, slices=b"1")
     following = ThreadWait(thread=1, process=1, blocked=SLEEP, begun=2, run_ns=used_ns, slices=b"6")
-    before.note_unseen_until(following, works)
+    note_unseen_waits(before, following, works)
     assert (before.around_after is not None) is is_noted
     assert following.around_before is before.around_after
 

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation import sorted_waits, wait_chains
+from profiler.aggregation.asking_sleeps import note_sleeps
 from profiler.aggregation.awaited_events import ANY_CONNECTION, AwaitedEvents, EventCounts
 from profiler.aggregation.current_waits import ThreadWaits
-from profiler.aggregation.thread_wait import (
-    EarlierPolls,
-    EndCounts,
-    ThreadWait,
-)
+from profiler.aggregation.end_counts import EndCounts
+from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
@@ -148,7 +146,7 @@ class TestWeights:
 
     def test_who_asks_for_a_child_that_can_run_does_not_say_what_that_waited_for(self) -> None:
         asks_on = wait(SLEEP, 1, slices=b"9")
-        wait(SLEEP, 1).sleep_on(asks_on)
+        note_sleeps(wait(SLEEP, 1), asks_on)
         child = wait(None, process=2)
         assert shares(asks_on, child, children={1: (2,)}) == {}
         assert shares(asks_on, child, children={3: (2,)}) == {"sleep": 100.0}
@@ -166,7 +164,7 @@ class TestWeights:
         """A shell waits for GNU parallel, which sleeps until it asks again."""
         shell = wait(CHILD, 100)
         asks_on = wait(SLEEP, 1, process=2, slices=b"9")
-        wait(SLEEP, 1).sleep_on(asks_on)
+        note_sleeps(wait(SLEEP, 1), asks_on)
         children = {1: (2,), 2: (3,)}
         assert shares(shell, asks_on, wait(child, process=3), children=children) == share
 
@@ -174,7 +172,7 @@ class TestWeights:
         self,
     ) -> None:
         asks_on = wait(SLEEP, 1, slices=b"9")
-        wait(SLEEP, 1).sleep_on(asks_on)
+        note_sleeps(wait(SLEEP, 1), asks_on)
         shell, server = wait(CHILD, 1, process=2), wait(LISTENS, 1, process=3)
         children = {1: (2,), 2: (3,)}
         assert shares(asks_on, shell, server, children=children) == {"sleep": 100.0}
@@ -207,7 +205,7 @@ class TestWeights:
     def test_who_makes_the_tasks_of_its_children_slowly_does_not_wait_for_them(self) -> None:
         """A pool's main thread waits for a worker, which waits for the thread that makes tasks."""
         makes = wait(SLEEP, 1, slices=b"9")
-        wait(SLEEP, 1).sleep_on(makes)
+        note_sleeps(wait(SLEEP, 1), makes)
         pipe = BlockedThread(wait=Wait("pipe"), helpers="pipe")
         main = wait(replace(pipe, helper_pids=frozenset({2})), 100)
         worker = wait(replace(pipe, helper_pids=frozenset({1})), 1, process=2)
