@@ -359,6 +359,6 @@ def _evidence_warnings(record: Record, evidence: RunEvidence) -> tuple[str, ...]
     if evidence.activity is None:
         return evidence.warnings
     # Runs without activity do not import it.
-    from profiler.aggregation.time_breakdown import wait_warnings
+    from profiler.aggregation.wait_warnings import wait_warnings
 
     return evidence.warnings + wait_warnings(record)

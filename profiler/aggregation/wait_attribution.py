@@ -3,9 +3,9 @@
 A look is divided among the threads that wait, each in proportion to the work that its wait held
 back: the CPU time that the thread uses when it runs next, or used when it ran last, without that
 around waits that no look saw (:mod:`unseen_waits`), and that of those who work while it waits for
-them. A thread that waits for others hands its weight on to those
-of them that did not run meanwhile (:mod:`wait_chains`). A wait for somebody to come counts only
-where no thread waits for anything else (:mod:`sorted_waits`).
+them. A thread that waits for others hands its weight on to those of them that did not run meanwhile
+(:mod:`wait_chains`). A wait for somebody to come counts only where no thread waits for anything
+else (:mod:`sorted_waits`).
 """
 
 from collections import Counter

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from profiler.aggregation.busy_time import BusyTime, Stretch
 from profiler.aggregation.gpu_idle_breakdown import IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
-from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
+from profiler.aggregation.time_breakdown import TimeAccount
+from profiler.aggregation.wait_warnings import wait_warnings
 from profiler.core.look_times import LookTimes
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
