@@ -23,6 +23,7 @@ from profiler.aggregation.same_wait import (
 )
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision
+from profiler.aggregation.wait_proofs import is_timer_without_clients
 from profiler.aggregation.work_between_waits import (
     add_work_between_waits,
     note_end,
@@ -232,9 +233,10 @@ class ThreadWaits:
         """Note of a loop's wait whether it was for a timer: so is the last one, as nothing follows
         it.
         """
-        is_loops = before.blocked is not None and before.blocked.may_go_on
+        blocked = before.blocked
+        is_loops = blocked and (blocked.may_go_on or blocked.is_timeout_of_listeners)
         if is_loops and before.is_known and before.is_decided_at_end:
-            if before.was_ended_by_timer:
+            if before.was_ended_by_timer or is_timer_without_clients(before):
                 self._for_timers.add(before.process)
             elif not before.is_end_unclear:
                 self._for_timers.discard(before.process)

@@ -227,13 +227,20 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         what has not ended waits before, after which the thread did little.
         """
         wait = self._newest_repeated
-        if wait.is_last or (wait.over is not None and wait.after_ns is None):
+        if wait.is_end_unseen:
             return wait.was_for_timer and wait.is_without_owed_answer
         wait = self._deciding_wait
         polls = wait.polls
         may_have_timed_out = wait.timed_out is None and not wait.has_owed_answer_come
         has_timed_out = wait.timed_out or (may_have_timed_out and polls.turns > polls.timeouts)
         return has_timed_out and wait.is_decided_at_end
+
+    @property
+    def is_end_unseen(self) -> bool:
+        """Whether the wait is over and nobody saw what the thread did then, as that of the last one
+        of a thread.
+        """
+        return self.is_last or (self.over is not None and self.after_ns is None)
 
     @property
     def has_owed_answer_come(self) -> bool:

@@ -93,11 +93,14 @@ def is_asked_in_vain(wait: ThreadWait) -> bool:
 
 def is_timer_without_clients(wait: ThreadWait) -> bool:
     """Whether work followed a limited wait for clients, of which none has connected: it was one
-    for the loop's own timers and threads.
+    for the loop's own timers and threads. If nobody saw what followed, it was that of which the
+    last such wait of its process was.
     """
     blocked = wait.blocked
     if not blocked or not blocked.is_timeout_of_listeners:
         return False
     last = wait.last_repeated_wait
+    if last.is_end_unseen:
+        return last.was_for_timer
     has_worked = first_known(last.after_ns, 0) >= MIN_WORK_NS and not last.is_last
     return has_worked and last.has_client is False

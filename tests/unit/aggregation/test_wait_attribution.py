@@ -685,6 +685,17 @@ class TestHandingOn:
         run.look(ended=(1,))
         assert run.parts["network"] > 70, run.parts
 
+    @pytest.mark.parametrize("is_known", [False, True])
+    def test_a_loop_beside_a_server_that_slept_sleeps_when_it_ends(self, *, is_known: bool) -> None:
+        """A client may have come as the last of the polls was over, and nobody has before."""
+        run = LookedRun()
+        for _ in range(2 if is_known else 1):
+            run.look(Did(1, SERVES, run=0.1, has_client=False))
+            for _ in range(9):
+                run.look(Did(1, SERVES, run=0.0003))
+        run.look(ended=(1,))
+        assert (run.parts.get("network", 0) < 20) is is_known, run.parts
+
     def test_a_loop_beside_a_server_was_told_of_an_answer(self) -> None:
         """Its pool's thread asked, and nobody came to the server."""
         known: dict[str, Any] = {"after_ns": 100 * NS_PER_MS, "has_client": False}
