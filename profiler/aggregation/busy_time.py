@@ -86,7 +86,7 @@ class Stretch(Struct):
     @property
     def able_threads_by_counters(self) -> float:
         """How many threads could run, on average."""
-        return (self.bounded_run_ns + self.wait_ns) / max(self.length_ns, 1)
+        return (self.bounded_run_ns + self.wait_ns) / self.length_ns
 
     @property
     def uncounted_ns(self) -> int:
@@ -381,7 +381,7 @@ class _OwnTimes(Struct):
             self.at_own_times_ns += part * able_share * length_ns
             return
         own_share = -math.expm1(-stretch.able_threads_by_counters)
-        self.at_own_times_ns += part * min(max(own_share * length_ns, low_ns), low_ns + span_ns)
+        self.at_own_times_ns += part * max(own_share * length_ns, low_ns)
         self.variance_ns2 += part * own_share * (1 - own_share) * length_ns**2
 
     @property

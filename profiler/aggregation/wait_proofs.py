@@ -31,7 +31,7 @@ def usual_ends(wait: ThreadWait, ends: Sequence[ThreadWait]) -> Sequence[ThreadW
     end, and those of which that is not known; all if there are none of the first.
     """
     awaited = wait.last_repeated_wait.awaited
-    if awaited is None or len(ends) == 1:
+    if awaited is None:
         return ends
     return [ends[place] for place in awaited.likely_places([_events_at_end(end) for end in ends])]
 

@@ -7,6 +7,7 @@ import pytest
 from profiler.aggregation.awaited_events import (
     ANY_CONNECTION,
     END_OF_CHILD,
+    TIMEOUT_OF_LOOP,
     AwaitedEvents,
     Event,
     EventCounts,
@@ -57,6 +58,18 @@ class TestArrivals:
         events = _events((ANY_CONNECTION, (6, 3, 9, 2)), (_ROWS, (6, 3, 9, 2)))
         assert not events.are_arrivals((ANY_CONNECTION, _ROWS))
 
+    def test_what_comes_more_often_than_by_chance_and_often_in_vain_is_not_awaited(self) -> None:
+        often = (100, 60, 100, 40)
+        events = _events((ANY_CONNECTION, often), (_ROWS, often))
+        assert not events.are_arrivals((ANY_CONNECTION, _ROWS))
+
+    def test_only_a_sleeper_with_which_waits_mostly_end_and_no_child_is_awaited_instead(
+        self,
+    ) -> None:
+        rows = (ANY_CONNECTION, (9, 6, 18, 5))
+        for event, counts in ((END_OF_CHILD, (9, 9, 18, 0)), (_SLEEPER, (9, 8, 18, 15))):
+            assert _events(rows, (event, counts)).are_arrivals((ANY_CONNECTION,))
+
     def test_a_sleeper_with_which_more_waits_end_is_awaited(self) -> None:
         """Rows come nearly as often as it wakes the thread."""
         rows = (ANY_CONNECTION, (9, 6, 18, 5))
@@ -79,6 +92,20 @@ class TestArrivals:
     ) -> None:
         assert _events((ANY_CONNECTION, counts)).has_others_arrivals == expected
         assert not _events((_ROWS, counts)).has_others_arrivals
+
+    @pytest.mark.parametrize(
+        ("counts", "expected"),
+        [
+            pytest.param((8, 8, 16, 0), True, id="at most ends"),
+            pytest.param((8, 3, 16, 0), False, id="seldom"),
+            pytest.param((8, 8, 8, 0), False, id="hardly a look in between"),
+        ],
+    )
+    def test_timeouts_are_awaited_if_there_are_looks_in_between(
+        self, counts: tuple[int, int, int, int], *, expected: bool
+    ) -> None:
+        assert _events((TIMEOUT_OF_LOOP, counts)).are_timeouts == expected
+        assert not _events((_SLEEPER, counts)).are_timeouts
 
     @pytest.mark.parametrize(("ended", "expected"), [(6, True), (3, False)])
     def test_ends_of_children_are_awaited_if_most_waits_end_with_them(
@@ -141,6 +168,12 @@ class TestCounts:
         happened.note(_ROWS, 2, 20 * NS_PER_MS)
         assert happened.before(2, work_ms * NS_PER_MS) == expected
         assert not happened.before(3, 0)
+
+    def test_of_what_happened_twice_before_a_look_the_first_counts(self) -> None:
+        happened = ProcessEvents()
+        for before_ms in (60, 5):
+            happened.note(_ROWS, 2, before_ms * NS_PER_MS)
+        assert happened.before(2, 60 * NS_PER_MS) == [_ROWS]
 
     @pytest.mark.parametrize(
         ("came_ms", "begin_ms", "expected"),

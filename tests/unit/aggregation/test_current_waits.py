@@ -68,6 +68,15 @@ def test_what_children_used_that_their_parent_has_waited_for_held_it_back() -> N
     assert wait.helped_ns == 50 * NS_PER_MS
 
 
+def test_what_children_used_in_the_wait_for_them_followed_the_wait_before() -> None:
+    looks = Looks()
+    (asked,) = looks.add({1: Ran(NETWORK)}).begun
+    assert not looks.add({1: Ran(CHILD)}).known
+    reaped = {1: ProcessSeen(0, 50 * NS_PER_MS)}
+    assert looks.add({1: Ran(SLEEP)}, reaped).known[0] is asked
+    assert asked.after_ns == 52 * NS_PER_MS
+
+
 def test_processes_that_seem_to_be_each_others_children_are_counted_once() -> None:
     """The id of a parent that has ended was given anew while all processes were read."""
     looks = Looks()
@@ -190,3 +199,43 @@ def test_who_polls_for_rows_waits_for_them_though_nothing_came_in_its_last_poll(
     for polls in (Ran(POLL, 9, came=(True,)), Ran(POLL, 0.05, came=(False,))):
         (begun,) = looks.add({1: polls}).begun
         assert begun.had_come
+
+
+SERVED = replace(POLL, connections=(replace(POLL.connections[0], stream=b"1"),))
+ASKS = replace(SERVED, connections=(replace(SERVED.connections[0], owes=True),))
+
+
+@pytest.mark.parametrize(
+    ("answer", "after_ms"),
+    [(Ran(SERVED, 5, came=(True,)), 5.5), (Ran(SERVED, 5, came=(False,), timed_out=True), 0.5)],
+    ids=["the answer came", "given up"],
+)
+def test_the_work_with_the_answer_followed_the_sleep_after_which_a_loop_asked(
+    answer: Ran, after_ms: float
+) -> None:
+    looks = Looks()
+    (slept,) = looks.add({1: Ran(SERVED)}).begun
+    change = looks.add({1: Ran(ASKS, 0.5, came=(False,), timed_out=True)})
+    assert change.over == [slept]
+    assert slept not in change.known
+    assert slept in looks.add({1: answer}).known
+    assert slept.after_ns == after_ms * NS_PER_MS
+
+
+@pytest.mark.parametrize(
+    ("following", "is_known", "goes_on"),
+    [
+        (Ran(ASKS, 0.5, came=(False,), timed_out=True), False, False),
+        (Ran(ASKS, 5, came=(False,), timed_out=True), True, False),
+        (Ran(ASKS, 0.5, came=(True,), timed_out=True), False, True),
+    ],
+    ids=["only asks", "works", "something came"],
+)
+def test_a_loop_only_asks_after_its_sleep_if_it_does_not_work_and_nothing_came(
+    following: Ran, *, is_known: bool, goes_on: bool
+) -> None:
+    looks = Looks()
+    looks.add({1: Ran(SERVED)})
+    change = looks.add({1: following})
+    assert (change.over == change.known) is is_known
+    assert (change.over[0].next_turn is not None) is goes_on

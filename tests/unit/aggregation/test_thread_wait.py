@@ -33,6 +33,18 @@ class TestRepeatedPolls:
         assert did_not_run_in(polls[2], made(blocked=LOCK, begun=3))
         assert did_not_run_in(polls[2], made(blocked=LOCK, begun=2)) is is_first
 
+    def test_who_polls_in_vain_until_a_wait_is_over_has_not_run_in_it(self) -> None:
+        polls = [made(blocked=POLL, begun=3, over=5), made(blocked=POLL, begun=5, over=9)]
+        polls[0].repeat_without_work(polls[1])
+        assert did_not_run_in(polls[1], made(blocked=LOCK, begun=3, over=9))
+        assert not did_not_run_in(polls[1], made(blocked=LOCK, begun=3, over=8))
+
+    def test_a_timeout_that_told_others_decides_without_work_of_its_own(self) -> None:
+        poll = made(blocked=POLL, timed_out=True, after_ns=0)
+        assert not poll.was_ended_by_timer
+        poll.has_told = True
+        assert poll.was_ended_by_timer
+
     @pytest.mark.parametrize(
         ("timed_out", "after_ms", "held_back_ms"),
         [(True, 50, 50), (False, 50, 1), (True, 0.5, 1)],

@@ -164,6 +164,29 @@ class TestCouldAnythingRun:
             time.add_part_of_interval(stretch)
         assert time.busy_ns / time.length_ns == pytest.approx(1 - (1 - 0.175) ** 8, abs=0.06)
 
+    def test_looks_that_found_none_are_no_threads_in_turn(self) -> None:
+        """Half of the looks find two at once."""
+        time = BusyTime()
+        for able in (2, 0):
+            stretch = Stretch(0, seconds(1), 4, run_ns=seconds(1), longest_ns=seconds(0.3))
+            stretch.able_threads, stretch.able_ns = able, seconds(able / 2)
+            time.add_part_of_interval(stretch)
+        assert time.sure.are_together
+
+    def test_a_thread_that_used_more_than_at_own_times_could_run_for_that_long(self) -> None:
+        time = BusyTime()
+        stretch = Stretch(0, seconds(1), 2, run_ns=seconds(0.9), longest_ns=seconds(0.8))
+        stretch.wait_ns = seconds(0.2)
+        time.add_part_of_interval(stretch)
+        assert time.own.at_own_times_ns == seconds(0.8)
+
+    def test_thousands_of_threads_that_a_look_did_not_find_ran_together_before_it(self) -> None:
+        time = BusyTime()
+        stretch = Stretch(0, seconds(1), 2, wait_ns=seconds(5000), longest_ns=seconds(0.1))
+        stretch.able_on_machine = 0
+        time.add_part_of_interval(stretch)
+        assert time.busy_ns == pytest.approx(seconds(0.1))
+
     def test_threads_of_a_group_that_has_used_up_its_quota_are_not_on_the_machines_list(
         self,
     ) -> None:
@@ -176,6 +199,7 @@ class TestCouldAnythingRun:
                 stretch.asked_share, stretch.able_on_machine = 0.3, 0
                 stretch.throttled_ns = seconds(throttled)
                 time.add_part_of_interval(stretch)
+            assert bool(time.others.weight) == (not throttled)
             times.append(time.busy_ns / time.length_ns)
         assert times == pytest.approx([0.1, 0.5], abs=0.1)
 

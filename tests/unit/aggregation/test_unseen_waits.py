@@ -17,7 +17,7 @@ from profiler.aggregation.work_between_waits import note_unseen_waits
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
-from profiler.readers.linux.wait_types import BlockedThread
+from profiler.readers.linux.wait_types import STOPPED, BlockedThread
 from tests.fakes import seconds
 from tests.looked_run import CHILD, DISK, LOCK, NETWORK, POLL, SLEEP
 from tests.values import present
@@ -63,7 +63,20 @@ class TestWorkByKind:
         assert works.add_work(NETWORK, NETWORK, 5, 1) is None
         assert works.add_work(NETWORK, NETWORK, 5, 2) is not None
 
-    @pytest.mark.parametrize("other", [CHILD, LOCK, replace(POLL, has_timeout=True)])
+    def test_all_if_the_thread_used_nothing_in_between(self) -> None:
+        assert self.around_network(0, 1, 1).part_after == 1
+
+    @pytest.mark.parametrize("other", [CHILD, LOCK])
+    def test_the_work_until_and_since_a_wait_that_others_end_tells_nothing(
+        self, other: BlockedThread
+    ) -> None:
+        for until, since in ((DISK, other), (other, DISK)):
+            works = WorkByKind()
+            works.add_work(NETWORK, until, 1, 1)
+            works.add_work(since, NETWORK, 1, 1)
+            assert present(works.add_work(NETWORK, NETWORK, 10, 2)).part_after == 1
+
+    @pytest.mark.parametrize("other", [CHILD, LOCK, STOPPED, replace(POLL, has_timeout=True)])
     def test_a_wait_that_others_or_a_loop_end_tells_nothing(self, other: BlockedThread) -> None:
         works = WorkByKind()
         assert works.add_work(other, other, 5, 2) is None
@@ -80,6 +93,13 @@ def test_who_sleeps_again_and_again_has_the_work_of_one_sleep_already(
     note_unseen_waits(before, following, works)
     assert (before.around_after is not None) is is_noted
     assert following.around_before is before.around_after
+
+
+def test_a_thread_that_waits_for_one_kind_only_has_all_its_work() -> None:
+    before = ThreadWait(thread=1, process=1, blocked=NETWORK, begun=1)
+    following = ThreadWait(thread=1, process=1, blocked=NETWORK, begun=2, run_ns=9, slices=b"6")
+    note_unseen_waits(before, following, WorkByKind())
+    assert before.around_after is following.around_before is None
 
 
 class Turn(Struct, frozen=True):
