@@ -41,7 +41,7 @@ class RunEvents:
             before_ns = first_known(each.came_before_ns, math.inf)
             events.note(ANY_CONNECTION, look, before_ns)
             for connection, came in zip(connections, each.came, strict=False):
-                if came and connection.stream:
+                if came:  # one that the kernel does not know is any
                     events.note(connection.stream, look, before_ns)
 
     def note_end_of_child(self, parent: int, look: int) -> None:

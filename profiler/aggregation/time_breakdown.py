@@ -1,8 +1,9 @@
 """Divides the wall time of a run by looks at its threads, in four questions.
 
 1. Could anything run? 2. Did anything run? The kernel's counters leave a range, in which the looks
-decide: :mod:`busy_time`. Each look has the stretch before it (:mod:`look_stretches`), to which the
-counters of threads are added (:mod:`counted_time`), and what ended unread (:mod:`unread_time`).
+decide, and mean numbers of threads where a look did not ask all: :mod:`busy_time`. Each look has
+the stretch before it (:mod:`look_stretches`), to which the counters of threads are added
+(:mod:`counted_time`), and what ended unread (:mod:`unread_time`).
 
 3. Whose wait held the run back? The rest is divided among the threads that wait, by the work that
 each wait held back, and handed on along chains: :mod:`wait_attribution`, :mod:`wait_chains`. That

@@ -79,7 +79,7 @@ def _polled_in_vain_between(wait: ThreadWait, since: int, look: int) -> bool:
     """
     if wait.polls.timeouts and wait.begun > since:
         return True
-    return wait.next_poll is not None and wait.over is not None and wait.over < look
+    return wait.over is not None and wait.over < look
 
 
 def _begins_as_may_end(wait: ThreadWait, other: ThreadWait) -> bool:

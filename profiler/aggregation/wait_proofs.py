@@ -102,5 +102,4 @@ def is_timer_without_clients(wait: ThreadWait) -> bool:
     last = wait.last_repeated_wait
     if last.is_end_unseen:
         return last.was_for_timer
-    has_worked = first_known(last.after_ns, 0) >= MIN_WORK_NS and not last.is_last
-    return has_worked and last.has_client is False
+    return first_known(last.after_ns, 0) >= MIN_WORK_NS and last.has_client is False

@@ -77,6 +77,13 @@ def test_what_children_used_in_the_wait_for_them_followed_the_wait_before() -> N
     assert asked.after_ns == 52 * NS_PER_MS
 
 
+def test_children_that_have_gone_unreaped_used_nothing() -> None:
+    looks = Looks()
+    looks.add({1: Ran(CHILD)}, {**_ALONE, 2: ProcessSeen(1, 50 * NS_PER_MS)})
+    (wait,) = looks.add({1: Ran(SLEEP)}).over
+    assert wait.helped_ns == 0
+
+
 def test_processes_that_seem_to_be_each_others_children_are_counted_once() -> None:
     """The id of a parent that has ended was given anew while all processes were read."""
     looks = Looks()

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from profiler.aggregation.asking_sleeps import asks_until
+from profiler.aggregation.asking_sleeps import asks_until, note_sleeps
 from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
 from profiler.aggregation.wait_order import (
     did_not_run_in,
@@ -38,6 +38,10 @@ class TestRepeatedPolls:
         polls[0].repeat_without_work(polls[1])
         assert did_not_run_in(polls[1], made(blocked=LOCK, begun=3, over=9))
         assert not did_not_run_in(polls[1], made(blocked=LOCK, begun=3, over=8))
+
+    def test_who_is_new_and_waits_for_longer_has_not_run_meanwhile(self) -> None:
+        new = made(blocked=POLL, begun=5, over=9, is_first=True)
+        assert did_not_run_in(new, made(blocked=LOCK, begun=3, over=8))
 
     def test_a_timeout_that_told_others_decides_without_work_of_its_own(self) -> None:
         poll = made(blocked=POLL, timed_out=True, after_ns=0)
@@ -119,6 +123,13 @@ class TestHeldBackWork:
         known = partial(made, blocked=OWN_WAKE_UP, before_ns=5 * NS_PER_MS, after_ns=NS_PER_MS)
         assert known().held_back_work_ns == NS_PER_MS + 1
         assert known(was_woken=True).held_back_work_ns == 5 * NS_PER_MS + 1
+
+    def test_sleeps_in_which_a_thread_asks_begin_after_its_wait_for_something_else(self) -> None:
+        asked, first, last = made(blocked=NETWORK), made(blocked=SLEEP), made(blocked=SLEEP)
+        last.slices = b"100"
+        assert note_sleeps(asked, first) is None
+        assert note_sleeps(first, last) is first
+        assert [wait.is_asking for wait in (asked, first, last)] == [False, True, True]
 
     @pytest.mark.parametrize(
         ("before", "after", "asks"),
