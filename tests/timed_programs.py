@@ -102,6 +102,7 @@ _LONG_PROGRAMS = {
         for name in ("accept", "forked_accept", "forked_recv", "http_server", "unreaped")
     },
     "beside ticker: poll": _long(_beside("ticker", work="poll", address="{answers}")),
+    "beside a pool that is left": _long(_beside("left_pool", work="poll", address="{answers}")),
     "beside nothing: limited_time": _long(_beside("nothing", work="limited_time")),
     "beside accept: lock": _long(_beside("accept", work="lock")),
     "beside asyncio_idle": _long(_beside("asyncio_idle", address="{answers}")),

@@ -14,6 +14,7 @@ from profiler.aggregation.changed_waits import ChangedWaits
 from profiler.aggregation.children_work import ChildrenWork, counts_helpers_work
 from profiler.aggregation.followed_thread import FollowedThread
 from profiler.aggregation.joint_ends import JointEnds
+from profiler.aggregation.most_work import MostWork
 from profiler.aggregation.run_events import RunEvents
 from profiler.aggregation.same_wait import (
     is_plain_wait,
@@ -41,6 +42,7 @@ class ThreadWaits:
     def __init__(self) -> None:
         self._threads: dict[int, FollowedThread] = {}
         self._work = ChildrenWork()
+        self._most_work: dict[int, MostWork] = {}  # by process
         self._joint_ends = JointEnds()
         self._events = RunEvents(self._threads)
         self._for_timers: set[int] = set()  # processes whose loops waited so last
@@ -60,6 +62,7 @@ class ThreadWaits:
         for pid in self._work.follow(look.processes):
             self._for_timers.discard(pid)
             self._events.forget(pid)
+            self._most_work.pop(pid, None)
         self._events.note_arrivals(look.seen, self.number)
         ran = self._note_growth(look, change)
         for thread_id in look.ended:
@@ -164,6 +167,7 @@ class ThreadWaits:
             is_of_asker=thread.only_asked_again,
             timed_ends=thread.timed_ends,
             awaited=thread.awaited,
+            most_work=self._most_work.setdefault(seen.process, MostWork()),
         )
         thread.present = wait
         change.begun.append(wait)
@@ -180,6 +184,7 @@ class ThreadWaits:
         thread.last = wait
         if before is not None:
             note_woken_before(before, wait)
+            _note_work(before, work_until(before, wait))
             add_work_between_waits(before, wait, thread, change)
             note_unseen_waits(before, wait, thread.works)
             self._events.count_awaited(before, wait, thread)
@@ -207,6 +212,7 @@ class ThreadWaits:
             is_plain=True,
             was_for_timer=before.process in self._for_timers,
             awaited=thread.awaited,
+            most_work=before.most_work,
         )
         thread.present = thread.last = wait
         thread.has_worked = False
@@ -214,6 +220,7 @@ class ThreadWaits:
         change.begun.append(wait)
         before.is_end_seen = before.is_known = True
         before.after_ns = work_ns = work_until(before, wait)
+        _note_work(before, work_ns)
         self._note_asking(before, wait, change)
         wait.before_ns = work_ns or before.before_ns
         note_unseen_waits(before, wait, thread.works)
@@ -278,3 +285,9 @@ class ThreadWaits:
             last.is_last = True
             change.note_known(last)
         note_what_followed_question(thread, last, change)
+
+
+def _note_work(before: ThreadWait, work_ns: int) -> None:
+    """Note what a thread did after a wait."""
+    if before.most_work is not None:
+        before.most_work.add(work_ns, thread=before.thread, begun=before.begun)

@@ -193,7 +193,7 @@ class SortedWaits:
             other.process == wait.process
             and other.thread != wait.thread
             and other.blocked
-            and not other.blocked.may_be_idle
+            and not (other.blocked.may_be_idle or other.blocked.waits_for_any_thread)
             and other.over in (wait.over, wait.over - 1)
             for other in self._waits
         )

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from profiler.aggregation.awaited_events import AwaitedEvents, Event
 from profiler.aggregation.end_counts import NO_ENDS, EndCounts, TimedEnds
+from profiler.aggregation.most_work import MostWork
 from profiler.aggregation.unseen_waits import WorkAroundKind
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
@@ -77,7 +78,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     ``after_ns`` the same of when it runs next, None until that is known. ``around_before`` and
     ``around_after`` say which part of that belongs to this wait, if others that no look saw may
     have been in between. ``is_known``: nothing later changes it. ``sleeps``: those of a process
-    that has children, one after the other, with hardly any work in between.
+    that has children, one after the other, with hardly any work in between. ``most_work`` is what
+    the threads of its process do after their waits.
 
     The end: ``came`` says of each connection whether something came, ``had_come`` of any one of the
     wait before. ``was_woken``: it was over before its timeout; ``was_due``: whether the work after
@@ -120,6 +122,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     around_after: WorkAroundKind | None = None
     is_known: bool = False
     sleeps: Sleeps | None = None
+    most_work: MostWork | None = None
 
     over: int | None = None
     over_since: int | None = None
@@ -312,8 +315,11 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
         The timeout of a loop, which may be one of many timers, held back what followed. The sleeps
         of who asks again and again hold back no work: that before was for what it asks, and that
-        after waited for the answer. What belongs to a wait that no look saw is not this one's.
+        after waited for the answer. What belongs to a wait that no look saw is not this one's. A
+        thread that nobody needs holds back nothing.
         """
+        if self._is_left_behind:
+            return 1
         deciding = self._deciding_wait
         if deciding is not self:
             return deciding.held_back_work_ns
@@ -331,6 +337,21 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         if after_ns >= before_ns or (not self.is_woken and self.is_of_loop):
             return 1 + after_ns
         return 1 + before_ns
+
+    @property
+    def _is_left_behind(self) -> bool:
+        """Whether the thread waits for others of its process, none has woken it, or only the end of
+        the process, and one of them did as much after a wait meanwhile as it did before: it is one
+        of a pool that nobody needs, as those of OpenBLAS after they have begun.
+        """
+        blocked, most_work = self.blocked, self.most_work
+        if blocked is None or most_work is None or self.after_ns:
+            return False
+        if blocked.until_ns is not None or not blocked.waits_for_any_thread:
+            return False
+        if self.over is not None and not self.was_cut:
+            return False
+        return most_work.has_as_much(self.before_ns, other_than=self.thread, since=self.begun)
 
     @property
     def is_of_loop(self) -> bool:

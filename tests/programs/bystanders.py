@@ -25,6 +25,7 @@ from tests.programs.phases import compute, phase, run_child, sleep, started, wri
 
 _LOOPBACK = ("127.0.0.1", 0)
 _TICK_SECONDS = 0.05
+_NEVER_DUE_SECONDS = 3600
 _CUDA_EVENTS, _CUDA_POLL_MS = 11, 100
 _kept: list[object] = []  # what would be closed, if it were forgotten
 _children: list[int] = []
@@ -53,6 +54,20 @@ def _tick() -> None:
             time.sleep(_TICK_SECONDS)
 
     _in_thread(tick)
+
+
+def _leave_pool() -> None:
+    """As a thread of OpenBLAS, which works as it begins; and a timer that is never due."""
+    is_left = threading.Event()
+
+    def work() -> None:
+        compute(0.2)
+        is_left.set()
+        threading.Event().wait()
+
+    _in_thread(functools.partial(time.sleep, _NEVER_DUE_SECONDS))
+    _in_thread(work)
+    is_left.wait()
 
 
 def _wait_as_cuda() -> None:
@@ -205,6 +220,7 @@ BYSTANDERS: dict[str, Callable[[], None]] = {
     "accept": _accept,
     "cuda": _wait_as_cuda,
     "event": _wait_for_event,
+    "left_pool": _leave_pool,
     "ticker": _tick,
     "http_server": _serve_http,
     "fifo": _read_fifo,

@@ -274,6 +274,38 @@ class TestWeights:
         assert shares() == shares(wait(None, 5)) == {}
 
 
+class TestLeftBehind:
+    """A thread of a pool that worked as the program began, and that nobody needs."""
+
+    @pytest.mark.parametrize(
+        ("worked", "ended", "slept"),
+        [(0.2, (1, 2, 3), 0), (0.2, (), 0), (0.05, (1, 2, 3), 65), (0.05, (), 65)],
+        ids=["until the end", "so far", "others do less until the end", "others do less so far"],
+    )
+    def test_it_counts_for_nothing_once_another_thread_did_as_much(
+        self, worked: float, ended: Sequence[int], slept: float
+    ) -> None:
+        """What it waits for, by all that is known, is a thread that has never run."""
+        run = LookedRun()
+        run.look(Did(1, NETWORK, run=0.1))
+        run.look(Did(1, NETWORK, run=0.9), Did(2, LOCK, run=0.1), Did(3, SLEEP))
+        for _ in range(10):
+            run.look(Did(1, NETWORK, run=worked))
+            run.look(Did(1, NETWORK, run=0.001))
+            run.look(Did(1, NETWORK, run=0.001))
+        if ended:
+            run.look(ended=ended, have_all_ended=True)
+        assert run.parts.get("sleep", 0) == pytest.approx(slept, abs=15 if slept else 1)
+
+    def test_it_counts_again_when_it_is_needed(self) -> None:
+        run = LookedRun()
+        run.look(Did(1, NETWORK, run=0.2), Did(2, LOCK, run=0.1), Did(3, SLEEP))
+        for _ in range(10):
+            run.look(Did(1, NETWORK, run=0.2))
+        run.look(Did(2, LOCK, run=0.8), Did(3, SLEEP, run=0.001))
+        assert run.parts["sleep"] > 40
+
+
 class TestHandingOn:
     def test_a_parent_of_a_child_that_sleeps_sleeps(self) -> None:
         waits = (wait(CHILD, 50), wait(SLEEP, 1, process=2))
@@ -1202,6 +1234,8 @@ class TestHandingOn:
             wait(SLEEP, 1, over=7, thread=2, process=2),
         ):
             assert shares(closed(), other)["network"] > 95
+        waits_for_it = wait(LOCK, 100, over=7, thread=2)
+        assert shares(closed(), waits_for_it) == {"network": 100.0}
         serves = wait(LISTENS, 1, over=7, thread=2)
         assert shares(closed(), serves, wait(SLEEP, 1, thread=3))["network"] > 95
         limited = replace(POLL, until_ns=15 * NS_PER_SECOND)  # a timer that closes idle connections
