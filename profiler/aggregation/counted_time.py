@@ -10,8 +10,8 @@ from itertools import islice
 
 from msgspec import Struct
 
-from profiler.aggregation.busy_time import Stretch
 from profiler.aggregation.settled_looks import OpenLook
+from profiler.aggregation.stretch import Stretch
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth, with_plausible_waits

@@ -8,7 +8,8 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import Stretch, UndividedTime
+from profiler.aggregation.blocked_time import UndividedTime
+from profiler.aggregation.stretch import Stretch
 from profiler.aggregation.time_percentages import TimeParts
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.wait_types import Wait

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from profiler.aggregation.busy_time import Stretch
 from profiler.aggregation.settled_looks import OpenLook
+from profiler.aggregation.stretch import Stretch
 from profiler.readers.linux.cpu_pressure import CpuPressure
 from profiler.readers.linux.look import ThreadsLook
 

@@ -9,10 +9,11 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import Stretch, UndividedTime
+from profiler.aggregation.blocked_time import UndividedTime
 from profiler.aggregation.changed_waits import ChangedWaits
 from profiler.aggregation.gpu_idle_breakdown import IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
+from profiler.aggregation.stretch import Stretch
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.time_percentages import TimeParts
 from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait

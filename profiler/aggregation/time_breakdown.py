@@ -2,8 +2,8 @@
 
 1. Could anything run? 2. Did anything run? The kernel's counters leave a range, in which the looks
 decide, and mean numbers of threads where a look did not ask all: :mod:`busy_time`. Each look has
-the stretch before it (:mod:`look_stretches`), to which the counters of threads are added
-(:mod:`counted_time`), and what ended unread (:mod:`unread_time`).
+the :mod:`stretch` before it (:mod:`look_stretches`), to which the counters of threads are added
+(:mod:`counted_time`), and what ended unread (:mod:`unread_time`). The rest is :mod:`blocked_time`.
 
 3. Whose wait held the run back? The rest is divided among the threads that wait, by the work that
 each wait held back, and handed on along chains: :mod:`wait_attribution`, :mod:`wait_chains`. That
@@ -28,7 +28,6 @@ from functools import partial
 
 from msgspec import Struct
 
-from profiler.aggregation.busy_time import Stretch
 from profiler.aggregation.changed_waits import ChangedWaits
 from profiler.aggregation.counted_time import MAX_USED, CountedTime
 from profiler.aggregation.current_waits import ThreadWaits
@@ -36,6 +35,7 @@ from profiler.aggregation.gpu_idle_breakdown import IdleGpus, IdleTimeByPlace
 from profiler.aggregation.look_stretches import LookStretches
 from profiler.aggregation.record_evidence import ProcessActivity
 from profiler.aggregation.settled_looks import OpenLook, SettledSums
+from profiler.aggregation.stretch import Stretch
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.time_percentages import TimeParts
 from profiler.aggregation.time_series import RunSeries

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import BlockedTime, BusyTime
+from profiler.aggregation.blocked_time import BlockedTime
+from profiler.aggregation.busy_time import BusyTime
 from profiler.aggregation.sorted_waits import HIDDEN
 from profiler.readers.linux.wait_types import Wait
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from profiler.aggregation.busy_time import Stretch, fill_able_stretches, spread_unread
 from profiler.aggregation.settled_looks import OpenLook
+from profiler.aggregation.stretch import Stretch, fill_able_stretches, spread_unread
 from profiler.core.timestamps import NS_PER_MS
 
 # CPU time of ended processes is counted in ticks of 10 ms: so much may be counted later or earlier.

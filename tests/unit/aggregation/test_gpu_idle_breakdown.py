@@ -2,8 +2,9 @@
 
 import pytest
 
-from profiler.aggregation.busy_time import BusyTime, Stretch
+from profiler.aggregation.busy_time import BusyTime
 from profiler.aggregation.gpu_idle_breakdown import IdleTimeByPlace
+from profiler.aggregation.stretch import Stretch
 from profiler.core.timestamps import NS_PER_MS
 from tests.fakes import seconds
 from tests.values import present

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import BusyTime, Stretch
+from profiler.aggregation.busy_time import BusyTime
 from profiler.aggregation.gpu_idle_breakdown import IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
+from profiler.aggregation.stretch import Stretch
 from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.wait_warnings import wait_warnings
 from profiler.core.look_times import LookTimes
