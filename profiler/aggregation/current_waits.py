@@ -166,6 +166,7 @@ class ThreadWaits:
             is_plain=is_plain_wait(seen.blocked),
             is_of_asker=thread.only_asked_again,
             timed_ends=thread.timed_ends,
+            poll_ends=thread.poll_ends_of(seen.blocked),
             awaited=thread.awaited,
             most_work=self._most_work.setdefault(seen.process, MostWork()),
         )
@@ -190,6 +191,7 @@ class ThreadWaits:
             self._events.count_awaited(before, wait, thread)
             thread.count_timed_end(before, wait)
             self._note_asking(before, wait, change)
+            before.count_poll_end()
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
 

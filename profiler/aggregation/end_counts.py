@@ -4,6 +4,8 @@ from msgspec import Struct
 
 # Who waits for times is seldom woken, and who is told by others seldom just at its timeout.
 _TIMES_AS_MANY_DUE = 3
+# With more arrivals than this for each timeout, work does not follow timeouts.
+_TIMES_AS_MANY_ARRIVALS = 4
 
 
 class EndCounts(Struct, frozen=True, gc=False):
@@ -30,3 +32,25 @@ class TimedEnds(Struct, eq=False):
     def are_for_times(self) -> bool:
         """Whether the thread waits for times to come, and hardly ever for others."""
         return self.due > _TIMES_AS_MANY_DUE * self.woken
+
+
+class PollEnds(Struct, eq=False):
+    """How many polls of a thread, after which it worked, timeouts certainly ended so far
+    (``timeouts``), and how many something that came (``arrivals``): of those for an owed answer, or
+    of the others.
+    """
+
+    timeouts: int = 0
+    arrivals: int = 0
+
+    @property
+    def are_arrivals(self) -> bool:
+        """Whether hardly any of them was ended by a timeout."""
+        return self.arrivals >= max(_TIMES_AS_MANY_ARRIVALS * self.timeouts, 1)
+
+    @property
+    def part_of_timeouts(self) -> float | None:
+        """The part that timeouts ended; None if hardly any of them, or perhaps all."""
+        if self.are_arrivals or not self.arrivals:
+            return None
+        return self.timeouts / (self.timeouts + self.arrivals)

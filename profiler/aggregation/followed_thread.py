@@ -3,10 +3,11 @@
 from msgspec import Struct, field
 
 from profiler.aggregation.awaited_events import AwaitedEvents
-from profiler.aggregation.end_counts import NO_ENDS, EndCounts, TimedEnds
+from profiler.aggregation.end_counts import NO_ENDS, EndCounts, PollEnds, TimedEnds
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.aggregation.unseen_waits import WorkByKind
 from profiler.aggregation.wait_proofs import is_told_as_due
+from profiler.readers.linux.wait_types import BlockedThread
 
 # A thread that was seen to wait for something else between its sleeps does so again, unless it was
 # seen to sleep so many times as often since.
@@ -18,11 +19,11 @@ class FollowedThread(Struct, eq=False):
     present wait, its last one in which it was blocked, which may be the present one, and the one
     before that if it is not known yet what followed it; the one after which it asked for an answer
     that has not come yet; whether timeouts have ended waits after which it only asked again; how
-    its waits for a limited time have ended; how many of its waits for something else than threads
-    are over, and how many of these with waits of threads of its process that work; whether it was
-    seen to work since its last wait; how often it was seen to sleep since it waited for something
-    else but threads, and the most of these sleeps before; what ends its waits for others; what it
-    used beside its waits of each kind.
+    its waits for a limited time have ended, and its polls, those for an owed answer and the others;
+    how many of its waits for something else than threads are over, and how many of these with waits
+    of threads of its process that work; whether it was seen to work since its last wait; how often
+    it was seen to sleep since it waited for something else but threads, and the most of these
+    sleeps before; what ends its waits for others; what it used beside its waits of each kind.
     """
 
     process: int
@@ -36,6 +37,7 @@ class FollowedThread(Struct, eq=False):
     asked: ThreadWait | None = None
     only_asked_again: bool = False
     timed_ends: TimedEnds | None = None
+    poll_ends: dict[bool, PollEnds] = field(default_factory=dict)
     end_counts: EndCounts = NO_ENDS
     has_worked: bool = False
     sleeps: int = 0
@@ -73,6 +75,12 @@ class FollowedThread(Struct, eq=False):
         else:
             self.timed_ends.due += 1
         before.timed_ends = wait.timed_ends = self.timed_ends
+
+    def poll_ends_of(self, blocked: BlockedThread | None) -> PollEnds | None:
+        """What ended the thread's polls that are for an owed answer as this one, or not so."""
+        if blocked is None or not blocked.may_go_on:
+            return None
+        return self.poll_ends.setdefault(blocked.awaits_answer, PollEnds())
 
     def note_whether_asleep(self, wait: ThreadWait) -> None:
         """Note whether the thread sleeps, or waits for something else but threads."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from profiler.aggregation.awaited_events import AwaitedEvents, Event
-from profiler.aggregation.end_counts import NO_ENDS, EndCounts, TimedEnds
+from profiler.aggregation.end_counts import NO_ENDS, EndCounts, PollEnds, TimedEnds
 from profiler.aggregation.most_work import MostWork
 from profiler.aggregation.unseen_waits import WorkAroundKind
 from profiler.core.optional_math import first_known
@@ -71,7 +71,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     whose work counts, so that only the thread's own run before and after it matters.
     ``is_of_worker``: the thread waits for something else now and then. ``is_of_asker``: timeouts
     have ended waits of the thread after which it only asked again. ``timed_ends`` are those of its
-    waits for a limited time, ``awaited`` is what ends its waits for others.
+    waits for a limited time, ``poll_ends`` those of its polls, ``awaited`` is what ends its waits
+    for others.
 
     The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
     ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
@@ -110,6 +111,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_of_worker: bool = False
     is_of_asker: bool = False
     timed_ends: TimedEnds | None = None
+    poll_ends: PollEnds | None = None
     awaited: AwaitedEvents | None = None
 
     run_ns: int = 0
@@ -235,6 +237,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         wait = self._deciding_wait
         polls = wait.polls
         may_have_timed_out = wait.timed_out is None and not wait.has_owed_answer_come
+        if wait.is_of_arrivals or wait.part_of_timeouts is not None:
+            may_have_timed_out = False
         has_timed_out = wait.timed_out or (may_have_timed_out and polls.turns > polls.timeouts)
         return has_timed_out and wait.is_decided_at_end
 
@@ -253,12 +257,38 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     @property
     def is_end_unclear(self) -> bool:
-        """Whether a timeout may have ended the last of these waits, or something that came; an
-        answer that was owed then is what the thread waited for.
+        """Whether a timeout may have ended the last of these waits, or something that came, and
+        both end such waits; where that is not known, an answer that was owed then is what the
+        thread waited for.
         """
         wait = self._deciding_wait
-        is_unknown = wait.timed_out is None and wait.polls.turns == wait.polls.timeouts
-        return is_unknown and wait.is_without_owed_answer and wait.is_decided_at_end
+        if wait.timed_out is not None or not wait.is_decided_at_end or wait.is_of_arrivals:
+            return False
+        if wait.part_of_timeouts is not None:
+            return True
+        return wait.is_without_owed_answer and wait.polls.turns == wait.polls.timeouts
+
+    @property
+    def is_of_arrivals(self) -> bool:
+        """Whether hardly any such wait of the thread was ended by a timeout, if it worked then."""
+        return self.poll_ends is not None and self.poll_ends.are_arrivals
+
+    @property
+    def part_of_timeouts(self) -> float | None:
+        """The part of such waits of the thread that timeouts ended, if something that came ended
+        others.
+        """
+        wait = self._deciding_wait
+        return None if wait.poll_ends is None else wait.poll_ends.part_of_timeouts
+
+    def count_poll_end(self) -> None:
+        """Count what certainly ended a poll after which the thread worked."""
+        if self.poll_ends is None or not (self.is_known and self.is_decided_at_end):
+            return
+        if self.timed_out:
+            self.poll_ends.timeouts += 1
+        elif self.timed_out is False and self.has_come:
+            self.poll_ends.arrivals += 1
 
     @property
     def _newest_repeated(self) -> "ThreadWait":

@@ -8,10 +8,9 @@ them. A thread that waits for others hands its weight on to those of them that d
 else (:mod:`sorted_waits`).
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 
-from profiler.aggregation.sorted_waits import UNCLEAR, SortedWaits
+from profiler.aggregation.sorted_waits import SLEEP, UNCLEAR, SortedWaits, with_busy_peer
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.aggregation.wait_chains import WaitChains, total_work_ns
 from profiler.core.timestamps import NS_PER_MS
@@ -38,18 +37,33 @@ def _without_unclear_shares(shares: Mapping[Wait, float]) -> Mapping[Wait, float
     return {wait: share / (1 - unclear) for wait, share in shares.items() if wait != UNCLEAR}
 
 
+def _add_weight(weights: dict[Wait, float], wait: ThreadWait, name: Wait, weight_ns: float) -> None:
+    """Add the weight of a wait to that of its name. If a timer or an answer that was owed ended it,
+    both have the part of the waits of the thread that they certainly ended.
+    """
+    part = wait.part_of_timeouts if name is UNCLEAR else None
+    if part is not None and wait.blocked is not None:
+        weights[SLEEP] = weights.get(SLEEP, 0) + part * weight_ns
+        name = with_busy_peer(wait.blocked, wait)
+        weight_ns *= 1 - part
+    weights[name] = weights.get(name, 0) + weight_ns
+
+
 def _shares_by_weight(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
     """The shares of waits that each count by their own weight."""
     kinds = set(names.values())
-    if len(kinds) == 1:
+    if len(kinds) == 1 and UNCLEAR not in kinds:
         return {kinds.pop(): 1.0}
-    weights: dict[Wait, int] = {}
-    total = 0
+    weights: dict[Wait, float] = {}
     for wait, name in names.items():
-        weight_ns = wait.held_back_work_ns
-        total += weight_ns
-        weights[name] = weights.get(name, 0) + weight_ns
+        _add_weight(weights, wait, name, wait.held_back_work_ns)
+    total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
+
+
+def _only_helps(wait: ThreadWait, ends: Collection[ThreadWait]) -> bool:
+    """Whether a thread has used so little that it only helps one of those for which it waits."""
+    return _HELPS_TIMES * wait.run_ns < max(end.run_ns for end in ends)
 
 
 def same_certain_wait(waits: Collection[ThreadWait]) -> Wait | None:
@@ -99,11 +113,10 @@ class LookDivision:
             return {}
         if not carried:
             return dict.fromkeys(self._waits.stopped.values(), 1.0)
-        weights: Counter[Wait] = Counter()
-        for wait, weight in carried.items():
-            # A Counter of floats.
-            weights[self._waits.wait_to_name(wait)] += weight  # type: ignore[assignment]
-        total = weights.total()
+        weights: dict[Wait, float] = {}
+        for wait, weight_ns in carried.items():
+            _add_weight(weights, wait, self._waits.wait_to_name(wait), weight_ns)
+        total = sum(weights.values())
         return {name: weight / total for name, weight in weights.items()}
 
     def held_back_ns(self) -> Mapping[int, float]:
@@ -151,7 +164,8 @@ class LookDivision:
                 return
             carried[wait] = carried.get(wait, 0) + wait.held_back_work_ns
             return
-        self._chains.name_ends_by_answer(wait, ends)
+        if not _only_helps(wait, ends):
+            self._chains.name_ends_by_answer(wait, ends)
         own_ns = wait.held_back_work_ns
         weights = [total_work_ns(end, carried) for end in ends]
         total = sum(weights)
@@ -170,4 +184,4 @@ class LookDivision:
         most_ns = max(end.run_ns for end in ends)
         if wait.following_work_ns < MIN_WORK_NS and _MIN_SERVED_PART * wait.run_ns <= most_ns:
             return True
-        return _HELPS_TIMES * wait.run_ns < most_ns
+        return _only_helps(wait, ends)

@@ -56,6 +56,7 @@ class ConnectionWaits:
         self._ask_stream = ask_stream
         self.quiet_ns: int | None = None
         self._ends: dict[int, int] = {}  # the inodes of connections and of their other ends
+        self._telling: dict[bytes, None] = {}  # the connections on which something came unasked
 
     def wait_for_sockets(
         self, pid: int, sockets: Mapping[int, Socket], now_ns: int, *, has_timeout: bool = False
@@ -155,12 +156,24 @@ class ConnectionWaits:
             if state is None:
                 arrivals.append(ConnectionArrival(came=None, is_closed=bool(connection.inode)))
                 continue
+            came = state.received_bytes != connection.received_bytes
+            sent = difference(state.sent_segments, connection.sent_segments)
+            if came and not sent and not connection.awaits_answer:
+                self._note_telling(connection.stream)
+            is_answer = bool(came and sent and not state.owes)
             arrivals.append(
                 ConnectionArrival(
-                    came=state.received_bytes != connection.received_bytes,
+                    came=came,
                     segments=difference(state.received_segments, connection.received_segments),
-                    sent=difference(state.sent_segments, connection.sent_segments),
+                    sent=sent,
                     before_ns=state.came_before_ns,
+                    is_answer=is_answer and connection.stream not in self._telling,
                 )
             )
         return arrivals
+
+    def _note_telling(self, stream: bytes) -> None:
+        """Note that something has come on a connection that nobody had asked for."""
+        if len(self._telling) >= _MAX_ENDS:
+            self._telling.clear()
+        self._telling[stream] = None

@@ -22,7 +22,9 @@ _MAX_UNKNOWN_NS = 100 * NS_PER_MS
 class ConnectionArrival(Struct, frozen=True, gc=False):
     """What has come on one connection since a wait was seen first: in how many segments, and how
     long ago the last one; and how many segments were ``sent``. ``came`` is None where this is not
-    known. ``is_closed``: the kernel knew the connection then, and does not any more.
+    known. ``is_closed``: the kernel knew the connection then, and does not any more. ``is_answer``:
+    something was sent, and nothing since the last that came, and never has something come on it
+    without that.
     """
 
     came: bool | None
@@ -30,13 +32,14 @@ class ConnectionArrival(Struct, frozen=True, gc=False):
     sent: int | None = None
     before_ns: int = 0
     is_closed: bool = False
+    is_answer: bool = False
 
 
 class WorkBeginBounds(Struct, frozen=True, gc=False):
     """Within which time the work after a poll has begun; ``is_known``: the thread still works, so
     that both ends are the same moment. ``worked_ns`` is the CPU time since: other polls, before
-    which the thread waited for a CPU, may have followed with little work. ``is_of_able``: the
-    thread can still run.
+    which the thread waited for a CPU, may have followed with little work; it was so often on a CPU
+    (``turns``). ``is_of_able``: the thread can still run.
     """
 
     first_ns: int
@@ -44,6 +47,12 @@ class WorkBeginBounds(Struct, frozen=True, gc=False):
     is_known: bool
     worked_ns: int
     is_of_able: bool = False
+    turns: int = 1
+
+    @property
+    def has_only_asked(self) -> bool:
+        """Whether the thread used so little each time that it may only have asked again."""
+        return self.worked_ns < self.turns * NS_PER_MS
 
 
 def did_timeout_end_poll(
@@ -64,12 +73,13 @@ def did_timeout_end_poll(
         return False
     if any(arrival.came is None and not arrival.is_closed for arrival in arrivals):
         return False
-    if blocked.awaits_answer and any(arrival.is_closed for arrival in arrivals):
-        return False  # the answer, at the end of which the program closed
+    if _has_owed_answer_come_by(now_ns - until_ns + ARRIVAL_SLACK_NS, blocked, arrivals):
+        return False
     within_ns = first_known(blocked.until_within_ns, _MAX_UNKNOWN_NS)
     if not any(_may_have_come(arrival, begin, now_ns) for arrival in arrivals):
         # Of a client that asks again and again, the answer may end one of the next polls.
-        return blocked.until_within_ns is not None or not blocked.awaits_answer
+        may_only_ask = blocked.until_within_ns is None and blocked.awaits_answer
+        return not (may_only_ask and begin.has_only_asked)
     was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + ARRIVAL_SLACK_NS
     has_come = any(_has_certainly_come(arrival, begin, now_ns) for arrival in arrivals)
     has_timed_out = was_due and within_ns < _MAX_UNKNOWN_NS and not has_come
@@ -127,10 +137,27 @@ def _may_have_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: i
     return arrival.segments != 1 or last_ns <= now_ns - begin.worked_ns + ARRIVAL_SLACK_NS
 
 
+def _has_owed_answer_come_by(
+    before_ns: int, blocked: BlockedThread, arrivals: Sequence[ConnectionArrival]
+) -> bool:
+    """Whether an answer that was owed had come by so long before now, or the program has closed at
+    its end.
+    """
+    if blocked.awaits_answer and any(arrival.is_closed for arrival in arrivals):
+        return True
+    pairs = zip(blocked.connections, arrivals, strict=False)
+    return any(
+        connection.owes and arrival.came and arrival.before_ns > before_ns
+        for connection, arrival in pairs
+    )
+
+
 def _has_only_answers(arrival: ConnectionArrival) -> bool:
-    """Whether no more has come on a connection than was asked since."""
+    """Whether no more has come on a connection than was asked since, or the end of an answer."""
     if not arrival.came:
         return not arrival.is_closed
+    if arrival.is_answer:
+        return True
     return arrival.segments is not None and 0 < arrival.segments <= first_known(arrival.sent, 0)
 
 

@@ -108,9 +108,9 @@ class FollowedThread(Struct, eq=False):
     ``last_wait`` is what it waited for when it was asked last and could not run.
     ``ran_after_ns``: its present wait has begun after this. ``waited_until_ns``: the wait before
     went on until then; since then the thread ran, and waited for a CPU, for ``busy_ns``, of which
-    it waited for ``queued_ns``. ``accepted``: how many connections its network had accepted as it
-    was asked last. ``disk_marks`` are as of its last uninterruptible sleep: see
-    :class:`DiskEvidence`.
+    it waited for ``queued_ns``; ``text_before`` was ``text`` then. ``accepted``: how many
+    connections its network had accepted as it was asked last. ``disk_marks`` are as of its last
+    uninterruptible sleep: see :class:`DiskEvidence`.
     """
 
     thread_id: int
@@ -136,6 +136,7 @@ class FollowedThread(Struct, eq=False):
     waited_until_ns: int = 0
     busy_ns: int = 0
     queued_ns: int = 0
+    text_before: bytes = b""
     accepted: int | None = None
     disk_marks: tuple[int, int] | None = None
 
@@ -188,6 +189,8 @@ class FollowedThread(Struct, eq=False):
             length_ns,
             words[2],
         )
+        if not self.is_stale:
+            self.text_before = self.text
         self.text = text
         self.run_ns = run_ns
         self.wait_ns = wait_ns
@@ -212,7 +215,15 @@ class FollowedThread(Struct, eq=False):
         is_known = is_able and _QUEUED_DIVISOR * self.queued_ns <= self.busy_ns
         first_ns = last_ns if is_known else min(self.waited_until_ns, last_ns)
         worked_ns = self.busy_ns - self.queued_ns
-        return WorkBeginBounds(first_ns, last_ns, is_known, worked_ns, is_of_able=is_able)
+        return WorkBeginBounds(
+            first_ns, last_ns, is_known, worked_ns, is_of_able=is_able, turns=self._turns
+        )
+
+    @property
+    def _turns(self) -> int:
+        """How often it was on a CPU since the wait before; at least once."""
+        slices = [int(text.split(b" ", 2)[2]) for text in (self.text_before, self.text) if text]
+        return max(slices[-1] - slices[0], 1) if slices else 1
 
     def read_state(self) -> ThreadState:
         """The present state."""

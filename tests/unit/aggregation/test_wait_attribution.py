@@ -1087,6 +1087,51 @@ class TestHandingOn:
             run.look(Did(1, None, run=0.1), Did(2, owing, run=0.001, came=(True,)), length=0.4)
         assert (run.parts["network"] > 60) == is_owed, run.parts
 
+    def test_who_only_helps_a_loop_does_not_say_that_its_timers_wait_for_the_answer(self) -> None:
+        """As a thread of V8 that collects beside the main thread: it works after each poll."""
+        owing = replace(POLL, connections=(replace(CONNECTION, owes=True, stream=b"7"),))
+        run = LookedRun(interval=0.2)
+        for _ in range(20):
+            run.look(Did(1, LOCK, run=0.002), Did(2, owing, run=0.05, came=(True,)), length=0.4)
+            run.look(Did(2, owing, run=0.05, came=(False,), timed_out=True), length=0.4)
+        assert run.parts["sleep"] == pytest.approx(run.parts["network"], abs=5)
+
+    @pytest.mark.parametrize(
+        ("answers", "sleep"),
+        [
+            pytest.param(1, 50.0, id="timers end as many"),
+            pytest.param(3, 25.0, id="timers end some"),
+            pytest.param(4, 17.0, id="timers end hardly any"),
+        ],
+    )
+    def test_an_end_by_a_timer_or_an_owed_answer_is_divided_as_the_certain_ones_are(
+        self, answers: int, sleep: float
+    ) -> None:
+        """A queue of tasks, of which some ask, and others pause."""
+        owing = replace(POLL, connections=(replace(CONNECTION, owes=True, stream=b"7"),))
+        answered = Did(1, owing, run=0.01, came=(True,))
+        run = LookedRun()
+        for _ in range(20):
+            for _ in range(answers):
+                run.look(answered)
+            run.look(Did(1, owing, run=0.01, came=(False,), timed_out=True))
+            run.look(Did(1, owing, run=0.01, came=(True,), timed_out=None))
+        assert run.parts["sleep"] == pytest.approx(sleep, abs=3)
+
+    @pytest.mark.parametrize(("arrivals", "kind"), [(1, "network"), (0, "sleep")])
+    def test_parts_of_an_answer_are_what_a_loop_waits_for_whose_timers_end_no_wait(
+        self, arrivals: int, kind: str
+    ) -> None:
+        """A download that comes slowly, and is compressed; or rows beside a timer."""
+        run = LookedRun().look(Did(1, POLL, run=0.01))
+        for _ in range(10):
+            for _ in range(arrivals):
+                run.look(Did(1, POLL, run=0.01, came=(True,)))
+            for _ in range(3):
+                run.look(Did(1, POLL, run=0.002, came=(True,)))
+            run.look(Did(1, POLL, run=0.01, came=(True,), timed_out=None))
+        assert run.parts[kind] > 80, run.parts
+
     def test_a_wait_of_which_nobody_saw_the_end_is_woken_as_the_one_before(self) -> None:
         event = replace(TIMED_FUTEX, helpers="memory", helper_pids=frozenset((2,)))
         reads = Did(2, DISK, run=0.001, process=2)

@@ -138,9 +138,34 @@ def test_polls_for_an_answer_are_no_timer_if_they_are_short_or_it_was_the_last(
     connection: Connection,
 ) -> None:
     poll = replace(_poll(9.5, None), connections=(connection,))
-    assert did_timeout_end_poll(poll, [_NOTHING], _worked(9.3, 9.6), seconds(10)) is False
+    for turns, is_timer in ((401, False), (400, True)):  # it only asks again, or it works
+        begin = replace(_worked(9.3, 9.6), turns=turns)
+        assert did_timeout_end_poll(poll, [_NOTHING], begin, seconds(10)) is is_timer
     poll = replace(_poll(9.5), connections=(connection,))
     assert did_timeout_end_poll(poll, [_CLOSED], _works_since(9.51), seconds(10)) is False
+
+
+@pytest.mark.parametrize(
+    ("owes", "came_before", "expected"),
+    [(True, 0.52, False), (True, 0.51, None), (False, 0.52, None)],
+    ids=["it ended the poll", "at the timeout", "a row"],
+)
+def test_an_answer_that_was_owed_and_came_before_the_timeout_ended_the_poll(
+    owes: bool,  # noqa: FBT001
+    came_before: float,
+    expected: bool | None,  # noqa: FBT001
+) -> None:
+    poll = replace(_poll(9.5), connections=(Connection("10.0.3.9:80", 7, owes=owes),))
+    arrivals = [_came(came_before, 3)]
+    assert did_timeout_end_poll(poll, arrivals, _worked(9.3, 9.6), seconds(10)) is expected
+
+
+@pytest.mark.parametrize("is_answer", [True, False])
+def test_an_answer_of_several_segments_came_to_who_has_asked(*, is_answer: bool) -> None:
+    arrival = replace(_came(0.2, 5), sent=1, is_answer=is_answer)
+    expected = True if is_answer else None
+    found = did_timeout_end_poll(_poll(9.5), [arrival], _worked(9.3, 9.6), seconds(10))
+    assert found is expected
 
 
 @pytest.mark.parametrize(("timed_out", "on_closed"), [(True, False), (False, None), (None, None)])

@@ -21,6 +21,11 @@ from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.sockets import TcpStreamState, UnknownSockets
+from profiler.readers.linux.thread_counters import (
+    ReadingNumberAndTime,
+    ThreadFiles,
+    open_thread,
+)
 from profiler.readers.linux.thread_reader import ThreadReader
 from profiler.readers.linux.wait_types import MEMORY, STOPPED, TRACED, BlockedThread, Helpers, Wait
 from profiler.record.activity_model import WaitKind
@@ -2005,3 +2010,14 @@ def test_any_counters_can_be_read(tmp_path: Path, text: bytes) -> None:
         machine.thread(7)
         (tmp_path / "7" / "task" / "7" / "schedstat").write_bytes(text)
         machine.read(process())
+
+
+def test_it_is_known_how_often_a_thread_was_on_a_cpu_since_its_wait(tmp_path: Path) -> None:
+    thread = open_thread(7, str(tmp_path), ThreadFiles(), ReadingNumberAndTime(0, 0))
+    for number, slices in enumerate((5, 7, 8), start=1):
+        write_in_place(tmp_path / "schedstat", f"{number} 0 {slices}\n")
+        now = ReadingNumberAndTime(number, seconds(number))
+        thread.read_growth(ReadingNumberAndTime(number - 1, 0), now, 7)
+        if number == 1:
+            thread.is_stale = False  # it was asked
+    assert thread.work_begin_bounds(seconds(3), is_able=False).turns == 3

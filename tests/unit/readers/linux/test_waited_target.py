@@ -735,6 +735,16 @@ def test_the_kernel_knows_what_came_on_a_connection(
         own.recv(1)
         (arrival,) = resolver.read_arrivals(blocked)
         assert (arrival.came, arrival.segments, arrival.sent) == (True, 1, 1)
+        assert arrival.is_answer
+        blocked = resolver.resolve_wait(os.getpid(), call, 0, 0)
+        other.sendall(b"row")
+        own.recv(3)
+        assert resolver.read_arrivals(blocked)[0].came
+        own.sendall(b"?")
+        other.sendall(b"!")
+        own.recv(1)
+        (arrival,) = resolver.read_arrivals(blocked)
+        assert not arrival.is_answer, "something came unasked"
         (inode, stream) = (blocked.connections[0].inode, blocked.connections[0].stream)
         assert kernel.ask_stream_state(inode + 1, stream) is None  # another socket's addresses
         own.close()
