@@ -117,6 +117,9 @@ _LONG_PROGRAMS = {
     "asyncio beside rows: sleep": _long(
         "{python} -m tests.programs.loops rows sleep {times} {port}"
     ),
+    "asyncio tasks that ask and pause": _long(
+        "{python} -m tests.programs.tasks 40 4 0.7 0.3 {port}", points=IN_TURNS_POINTS
+    ),
     # Nothing follows the last answer that would tell what the sleep before held back.
     "asyncio: answer after sleep": _long(
         "{python} -m tests.programs.loops nothing answer_after_sleep 40 0.3 0.6 {port}",

@@ -92,6 +92,16 @@ def run_child(kind: str, *command: str, reads_output: bool = False) -> None:
     _add(kind, before, int(counters[0]), int(counters[1]))
 
 
+def begin_phase() -> tuple[int, int, int]:
+    """Begin a phase of which only its end tells the kind: see :func:`add_phase`."""
+    return _clock.read()
+
+
+def add_phase(kind: str, begin: tuple[int, int, int]) -> None:
+    """Add a phase of the calling thread that ends now."""
+    _add(kind, begin)
+
+
 def _add(kind: str, before: tuple[int, int, int], used_ns: int = 0, waited_ns: int = 0) -> None:
     ended_ns, cpu_ns, wait_ns = _clock.read()
     _add_between(kind, before, (ended_ns, cpu_ns + used_ns, wait_ns + waited_ns))
