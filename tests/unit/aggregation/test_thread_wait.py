@@ -1,11 +1,13 @@
 """One wait of a thread, those before it for the same, and the work that it held back."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.asking_sleeps import asks_until, note_sleeps
+from profiler.aggregation.most_work import MostWork
 from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
 from profiler.aggregation.wait_order import (
     did_not_run_in,
@@ -140,6 +142,51 @@ class TestHeldBackWork:
     ) -> None:
         first, last = made(blocked=before), made(blocked=after, begun=2, slices=b"100")
         assert asks_until(first, last) is asks
+
+
+class TestLeftBehind:
+    @pytest.mark.parametrize(
+        ("known", "is_left_behind"),
+        [
+            ({}, True),
+            ({"over": 3, "was_cut": True}, True),
+            ({"over": 3}, False),
+            ({"after_ns": 1}, False),
+            ({"blocked": replace(LOCK, until_ns=9)}, False),
+            ({"blocked": DISK}, False),
+            ({"blocked": None}, False),
+            ({"thread": 2}, False),
+            ({"begun": 3}, False),
+            ({"before_ns": 6 * NS_PER_MS}, False),
+        ],
+        ids=[
+            "waits on",
+            "until the end of the process",
+            "woken",
+            "worked",
+            "for a time",
+            "for a disk",
+            "can run",
+            "did that work itself",
+            "began later",
+            "did more",
+        ],
+    )
+    def test_who_is_not_woken_while_another_one_does_as_much_held_nothing_back(
+        self, known: dict[str, Any], *, is_left_behind: bool
+    ) -> None:
+        most_work = MostWork()
+        most_work.add(5 * NS_PER_MS, thread=2, begun=2)
+        for _ in range(30):
+            most_work.add(1, thread=2, begun=2)
+        usual: dict[str, Any] = {
+            "thread": 1,
+            "begun": 1,
+            "blocked": LOCK,
+            "before_ns": 5 * NS_PER_MS,
+        }
+        wait = ThreadWait(process=1, most_work=most_work, **{**usual, **known})
+        assert (wait.held_back_work_ns == 1) is is_left_behind
 
 
 class TestEnds:

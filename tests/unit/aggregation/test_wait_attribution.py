@@ -1281,6 +1281,7 @@ class TestHandingOn:
             assert shares(closed(), other)["network"] > 95
         waits_for_it = wait(LOCK, 100, over=7, thread=2)
         assert shares(closed(), waits_for_it) == {"network": 100.0}
+        assert shares(closed(), waits_for_it, wait(SLEEP, 1, thread=3))["network"] > 95
         serves = wait(LISTENS, 1, over=7, thread=2)
         assert shares(closed(), serves, wait(SLEEP, 1, thread=3))["network"] > 95
         limited = replace(POLL, until_ns=15 * NS_PER_SECOND)  # a timer that closes idle connections
