@@ -4,12 +4,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.aggregation.awaited_events import ANY_CONNECTION, AwaitedEvents, EventCounts
 from profiler.aggregation.followed_thread import FollowedThread
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.core.timestamps import NS_PER_MS
-from tests.looked_run import TIMED_FUTEX
+from tests.looked_run import NETWORK, POLL, SLEEP, TIMED_FUTEX
 
 TOLD: dict[str, Any] = {
     "awaited": AwaitedEvents({ANY_CONNECTION: EventCounts(8, 8, 16, 0)}),
@@ -41,3 +42,12 @@ def test_only_ends_with_work_and_of_a_known_moment_count(
     ends = thread.timed_ends
     assert (None if ends is None else (ends.due, ends.woken)) == counted
     assert before.timed_ends is following.timed_ends is ends
+
+
+def test_polls_for_an_owed_answer_are_counted_for_themselves_and_no_other_waits() -> None:
+    thread = FollowedThread(1)
+    owing = replace(POLL, connections=(replace(POLL.connections[0], owes=True),))
+    assert thread.poll_ends_of(POLL) is thread.poll_ends_of(POLL)
+    assert thread.poll_ends_of(POLL) is not thread.poll_ends_of(owing)
+    for blocked in (SLEEP, NETWORK, None):
+        assert thread.poll_ends_of(blocked) is None

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.asking_sleeps import asks_until, note_sleeps
+from profiler.aggregation.end_counts import PollEnds
 from profiler.aggregation.most_work import MostWork
 from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
 from profiler.aggregation.wait_order import (
@@ -113,6 +114,65 @@ class TestRepeatedPolls:
             after_ns=4 * NS_PER_MS,
         )
         assert poll.was_ended_by_timer is is_timer
+
+
+class TestPollEnds:
+    @pytest.mark.parametrize(
+        ("ends", "are_arrivals", "part"),
+        [
+            (PollEnds(), False, None),
+            (PollEnds(timeouts=2), False, None),
+            (PollEnds(arrivals=1), True, None),
+            (PollEnds(timeouts=1, arrivals=3), False, 0.25),
+            (PollEnds(timeouts=1, arrivals=4), True, None),
+        ],
+        ids=["none yet", "timers", "arrivals", "both", "hardly a timer"],
+    )
+    def test_timers_have_a_part_of_those_that_arrivals_end_too(
+        self, ends: PollEnds, *, are_arrivals: bool, part: float | None
+    ) -> None:
+        assert ends.are_arrivals is are_arrivals
+        assert ends.part_of_timeouts == part
+
+    @pytest.mark.parametrize(
+        ("known", "counted"),
+        [
+            ({"timed_out": True}, (1, 0)),
+            ({"timed_out": False, "came": (True,)}, (0, 1)),
+            ({"timed_out": False, "came": (False,)}, (0, 0)),
+            ({"timed_out": None, "came": (True,)}, (0, 0)),
+            ({"timed_out": True, "after_ns": 1}, (0, 0)),
+            ({"timed_out": True, "is_known": False}, (0, 0)),
+        ],
+        ids=["timer", "came", "something else", "either", "little work", "not known yet"],
+    )
+    def test_only_certain_ends_with_work_count(
+        self, known: dict[str, Any], counted: tuple[int, int]
+    ) -> None:
+        ends = PollEnds()
+        usual: dict[str, Any] = {"blocked": POLL, "is_known": True, "after_ns": 2 * NS_PER_MS}
+        made(poll_ends=ends, **{**usual, **known}).count_poll_end()
+        assert (ends.timeouts, ends.arrivals) == counted
+
+    @pytest.mark.parametrize(
+        ("ends", "is_timer"), [(PollEnds(), True), (PollEnds(1, 1), False), (PollEnds(0, 1), False)]
+    )
+    def test_what_ended_other_polls_says_more_than_what_came_in_vain(
+        self, ends: PollEnds, *, is_timer: bool
+    ) -> None:
+        poll = made(blocked=POLL, timed_out=None, after_ns=2 * NS_PER_MS, poll_ends=ends)
+        poll.polls = EarlierPolls(turns=1)
+        assert poll.was_ended_by_timer is is_timer
+
+    @pytest.mark.parametrize(
+        ("ends", "is_unclear"),
+        [(PollEnds(), True), (PollEnds(1, 1), True), (PollEnds(0, 1), False)],
+    )
+    def test_an_end_is_unclear_unless_hardly_a_timer_ends_such_polls(
+        self, ends: PollEnds, *, is_unclear: bool
+    ) -> None:
+        poll = made(blocked=POLL, timed_out=None, after_ns=2 * NS_PER_MS, poll_ends=ends)
+        assert poll.is_end_unclear is is_unclear
 
 
 class TestHeldBackWork:

@@ -13,7 +13,7 @@ from profiler.aggregation import sorted_waits, wait_chains
 from profiler.aggregation.asking_sleeps import note_sleeps
 from profiler.aggregation.awaited_events import ANY_CONNECTION, AwaitedEvents, EventCounts
 from profiler.aggregation.current_waits import ThreadWaits
-from profiler.aggregation.end_counts import EndCounts
+from profiler.aggregation.end_counts import EndCounts, PollEnds
 from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -210,6 +210,10 @@ class TestWeights:
         main = wait(replace(pipe, helper_pids=frozenset({2})), 100)
         worker = wait(replace(pipe, helper_pids=frozenset({1})), 1, process=2)
         assert shares(main, makes, worker, children={1: (2,)}) == {"sleep": 100.0}
+
+    def test_a_poll_with_a_clear_end_has_no_part_of_timers(self) -> None:
+        came = wait(POLL, 10, came=(True,), poll_ends=PollEnds(1, 1))
+        assert shares(came, wait(DISK, 10)) == {"network": 50.0, "disk": 50.0}
 
     def test_in_proportion_to_the_work_that_a_wait_held_back(self) -> None:
         assert shares(wait(NETWORK, 30), wait(SLEEP, 10)) == {"network": 75.0, "sleep": 25.0}
