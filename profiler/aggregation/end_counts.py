@@ -33,6 +33,11 @@ class TimedEnds(Struct, eq=False):
         """Whether the thread waits for times to come, and hardly ever for others."""
         return self.due > _TIMES_AS_MANY_DUE * self.woken
 
+    @property
+    def are_for_others(self) -> bool:
+        """Whether others mostly tell the thread before its timeouts."""
+        return self.woken > _TIMES_AS_MANY_DUE * self.due
+
 
 class PollEnds(Struct, eq=False):
     """How many polls of a thread, after which it worked, timeouts certainly ended so far

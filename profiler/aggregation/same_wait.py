@@ -72,7 +72,7 @@ def is_asked_again(before: ThreadWait, wait: ThreadWait) -> bool:
     if not is_loops:
         if blocked.wait.kind != "sleep" or not blocked.waits_for_any_thread:
             return False
-        if before.before_ns < MIN_WORK_NS:
+        if before.before_ns < MIN_WORK_NS and not before.is_of_asker:
             return False
     return shows_same_wait(blocked, wait.blocked)
 

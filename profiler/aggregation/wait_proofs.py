@@ -85,10 +85,15 @@ def has_slept(wait: ThreadWait) -> bool:
 
 def is_asked_in_vain(wait: ThreadWait) -> bool:
     """Whether timeouts ended the waits before for the same, and work followed the last one
-    only: something else may have ended that.
+    only: something else may have ended that. If nobody saw what followed, as at the end of a run,
+    it is so of a thread that others mostly tell before its timeouts.
     """
     last = wait.last_repeated_wait
-    return bool(last.polls.timeouts) and first_known(last.after_ns, 0) >= MIN_WORK_NS
+    if not last.polls.timeouts:
+        return False
+    if last.after_ns is None and last.over is not None:
+        return last.timed_ends is not None and last.timed_ends.are_for_others
+    return first_known(last.after_ns, 0) >= MIN_WORK_NS
 
 
 def is_timer_without_clients(wait: ThreadWait) -> bool:

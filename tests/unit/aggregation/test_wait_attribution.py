@@ -13,7 +13,8 @@ from profiler.aggregation import sorted_waits, wait_chains
 from profiler.aggregation.asking_sleeps import note_sleeps
 from profiler.aggregation.awaited_events import ANY_CONNECTION, AwaitedEvents, EventCounts
 from profiler.aggregation.current_waits import ThreadWaits
-from profiler.aggregation.end_counts import EndCounts, PollEnds
+from profiler.aggregation.end_counts import EndCounts, PollEnds, TimedEnds
+from profiler.aggregation.same_wait import is_asked_again
 from profiler.aggregation.thread_wait import EarlierPolls, ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision, same_certain_wait
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -308,6 +309,48 @@ class TestLeftBehind:
             run.look(Did(1, NETWORK, run=0.2))
         run.look(Did(2, LOCK, run=0.8), Did(3, SLEEP, run=0.001))
         assert run.parts["sleep"] > 40
+
+
+class TestAskedAgain:
+    """A thread that waits for another one a second at a time, as the calls of fsspec do."""
+
+    @pytest.mark.parametrize(
+        ("used", "is_of_asker", "expected"),
+        [(0.5, True, True), (0.5, False, False), (1.5, False, True)],
+        ids=["little work, but it asks", "little work, as a ticker's", "work"],
+    )
+    def test_its_timeouts_only_ask_again(
+        self,
+        used: float,
+        is_of_asker: bool,  # noqa: FBT001
+        expected: bool,  # noqa: FBT001
+    ) -> None:
+        before = wait(replace(TIMED_FUTEX, until_ns=seconds(1)), used, is_of_asker=is_of_asker)
+        after = wait(replace(TIMED_FUTEX, until_ns=seconds(2)), used + 0.05)
+        assert is_asked_again(before, after) is expected
+
+    @pytest.mark.parametrize(
+        ("ends", "over", "expected"),
+        [
+            (TimedEnds(due=0, woken=1), 7, "network"),
+            (TimedEnds(due=1, woken=3), 7, "sleep"),
+            (None, 7, "sleep"),
+            (TimedEnds(due=0, woken=1), None, "sleep"),
+        ],
+        ids=["always told", "told or not", "unknown", "still waits"],
+    )
+    def test_if_nobody_saw_what_followed_it_is_what_ended_its_waits_before(
+        self, ends: TimedEnds | None, over: int | None, expected: str
+    ) -> None:
+        asks = wait(
+            replace(TIMED_FUTEX, until_ns=seconds(1)),
+            300,
+            over=over,
+            timed_ends=ends,
+            polls=EarlierPolls(timeouts=2),
+        )
+        receives = wait(NETWORK, 1, begun=5, over=7, thread=2)
+        assert shares(asks, receives)[expected] > 90
 
 
 class TestHandingOn:
