@@ -8,8 +8,9 @@ the :mod:`stretch` before it (:mod:`look_stretches`), to which the counters of t
 3. Whose wait held the run back? The rest is divided among the threads that wait, by the work that
 each wait held back, and handed on along chains: :mod:`wait_attribution`, :mod:`wait_chains`. That
 work is what the thread used before and after (:mod:`thread_wait`, :mod:`work_between_waits`),
-without what belongs to waits that no look saw (:mod:`unseen_waits`). Who may have ended a wait says
-:mod:`wait_order`. :mod:`current_waits` follows all threads from look to look.
+without what belongs to waits that no look saw (:mod:`unseen_waits`); a thread that nobody needs any
+more held back nothing (:mod:`most_work`). Who may have ended a wait says :mod:`wait_order`.
+:mod:`current_waits` follows all threads from look to look.
 
 4. What did it wait for? A wait says so by itself, or is for somebody to come, or for others:
 :mod:`sorted_waits`. Where others may end it, or a timeout, what ended it says more:
