@@ -19,7 +19,8 @@ Lane = Literal["test", "slow", "waits"]
 class Program(Struct, frozen=True, kw_only=True):
     """A command, and how far each part may be from the truth on a machine that does nothing else.
 
-    ``cpus`` is on how many CPUs it computes at most.
+    ``cpus`` is on how many CPUs it computes at most. ``needs_quiet_network``: what it waits for is
+    only known while nobody connects to anything in its network, so no other program runs meanwhile.
     """
 
     command: str
@@ -27,6 +28,7 @@ class Program(Struct, frozen=True, kw_only=True):
     points: float = ALONE_POINTS
     interval_seconds: float = 1.0
     cpus: int = os.cpu_count() or 1
+    needs_quiet_network: bool = False
 
 
 def _beside(
@@ -133,9 +135,12 @@ _LONG_PROGRAMS = {
         points=IN_TURNS_POINTS,
     ),
     **{
-        f"asyncio beside a {name}: {what}": _long(
-            f"{{python}} -m tests.programs.loops {bystander} {work} 20 0.3 0.9 {{port}}",
+        f"asyncio beside a {name}: {what}": Program(
+            command=f"{{python}} -m tests.programs.loops {bystander} {work} 20 0.3 0.9 {{port}}",
+            lane="slow",
             points=IN_TURNS_POINTS,
+            cpus=2,
+            needs_quiet_network=bystander == "server_and_ticks",
         )
         for name, bystander in (("timer", "ticks"), ("server with a timer", "server_and_ticks"))
         for work, what in (("sleep", "sleep"), ("answer_in_thread", "answer in a thread"))

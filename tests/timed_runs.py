@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from string import Formatter
 
@@ -403,23 +403,26 @@ def check(
     """What is wrong about some programs, and what this machine lacks for others.
 
     So many of them run at the same time: they mostly wait, and their truth is of the same run.
+    Those that need a quiet network run before, one after the other.
     """
     wrong: dict[str, object] = {}
     missing: dict[str, str] = {}
-    with ThreadPoolExecutor(at_once) as pool:
-        runs = {
-            name: pool.submit(observe, program, by_monitor=by_monitor)
-            for name, program in programs.items()
-        }
-        for name, run in runs.items():
-            try:
-                seen = run.result()
-            except MissingError as error:
-                missing[name] = str(error)
-                continue
-            points = points_of(programs[name], by_monitor=by_monitor)
-            if parts := seen.wrong(points, is_alone=False):
-                wrong[name] = parts
+    runs: dict[str, Future[Observation]] = {}
+    quiet = [name for name, program in programs.items() if program.needs_quiet_network]
+    others = [name for name in programs if name not in quiet]
+    for names, count in ((quiet, 1), (others, at_once)):
+        with ThreadPoolExecutor(count) as pool:
+            for name in names:
+                runs[name] = pool.submit(observe, programs[name], by_monitor=by_monitor)
+    for name, run in runs.items():
+        try:
+            seen = run.result()
+        except MissingError as error:
+            missing[name] = str(error)
+            continue
+        points = points_of(programs[name], by_monitor=by_monitor)
+        if parts := seen.wrong(points, is_alone=False):
+            wrong[name] = parts
     return wrong, missing
 
 
