@@ -47,6 +47,10 @@ class ChildrenWork:
         """Add what a thread of a process has used."""
         self._cpu_ns[pid] += cpu_ns
 
+    def cpu_ns(self, pid: int) -> int:
+        """What the threads of a process that were read have used so far."""
+        return self._cpu_ns[pid]
+
     def helpers_ns(self, pid: int) -> int:
         """The CPU time so far of the children for which a process waits, and of theirs."""
         process = self._processes.get(pid)

@@ -159,6 +159,7 @@ class ThreadWaits:
             blocked=seen.blocked,
             begun=self.number,
             run_ns=thread.run_ns,
+            process_ns=self._work.cpu_ns(seen.process),
             slices=thread.slices,
             before_ns=thread.run_ns,
             end_counts=thread.end_counts,

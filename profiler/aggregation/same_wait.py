@@ -109,10 +109,13 @@ def was_woken_to_ask(before: ThreadWait, wait: ThreadWait) -> bool:
 
 def asks_at_timeout(before: ThreadWait, wait: ThreadWait) -> bool:
     """Whether a timeout ended the loop's wait, and it waits for an answer now, but waited for
-    nobody's before: it has slept, and then asked.
+    nobody's before: it has slept, and then asked. Another thread that worked may have asked.
     """
     blocked, now = before.blocked, wait.blocked
     if not blocked or not now or not before.timed_out:
+        return False
+    others_ns = wait.process_ns - before.process_ns - (wait.run_ns - before.run_ns)
+    if others_ns >= MIN_WORK_NS:
         return False
     if int(wait.slices) - int(before.slices) > _MAX_SLICES_OF_RUN:
         return False  # something else may have woken it since, as a message

@@ -74,7 +74,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     waits for a limited time, ``poll_ends`` those of its polls, ``awaited`` is what ends its waits
     for others.
 
-    The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``.
+    The work: ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``,
+    ``process_ns`` that of all threads of its process.
     ``before_ns`` is what it used when it ran last, and those who worked for it in the wait before;
     ``after_ns`` the same of when it runs next, None until that is known. ``around_before`` and
     ``around_after`` say which part of that belongs to this wait, if others that no look saw may
@@ -115,6 +116,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     awaited: AwaitedEvents | None = None
 
     run_ns: int = 0
+    process_ns: int = 0
     slices: bytes = b"0"
     helpers_ns: int = 0
     helped_ns: int = 0

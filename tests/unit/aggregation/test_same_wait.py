@@ -13,6 +13,7 @@ from profiler.aggregation.same_wait import (
     is_asked_again,
 )
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
+from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.wait_types import BlockedThread, Connection
 from tests.looked_run import NETWORK, POLL, SLEEP
 
@@ -56,8 +57,12 @@ def test_a_loop_asks_again_only_at_a_timeout_that_is_known(
         ({"blocked": polls(ASKED)}, ASKED, False),
         ({"slices": b"1"}, ASKED, True),
         ({"slices": b"0"}, ASKED, False),
+        ({"process_ns": -NS_PER_MS}, ASKED, False),
     ],
-    ids=["asks", "something came", "asks nobody", "had asked before", "ran twice", "ran often"],
+    ids=[
+        *("asks", "something came", "asks nobody", "had asked before", "ran twice", "ran often"),
+        "another one may have asked",
+    ],
 )
 def test_a_loop_that_asks_at_its_timeout_has_slept_before(
     known: dict[str, Any], now: Connection, *, asks: bool

@@ -781,23 +781,26 @@ class TestWhatDidItWaitFor:
         assert run.parts.get("lock", 0) < 3
 
     @pytest.mark.parametrize(
-        ("timed_out", "sleep"),
-        [(False, 50), (True, 50), (None, 0)],
-        ids=["woken", "due", "unclear"],
+        ("timed_out", "user_seconds", "sleep"),
+        [(False, 0.1, 50), (True, 0.1, 0), (True, 0.0005, 50), (None, 0.0005, 0)],
+        ids=["woken", "its user asked", "due", "unclear"],
     )
     def test_a_poll_does_not_go_on_after_it_was_woken_or_its_timer_was_due_to_ask(
         self,
         timed_out: bool | None,  # noqa: FBT001
+        user_seconds: float,
         sleep: float,
     ) -> None:
-        """As that of an HTTP client of Java, whose user has slept, or a loop with a timer."""
+        """As that of an HTTP client of Java, whose user has slept, or a loop with a timer. If the
+        user has worked, it may have asked.
+        """
         poll = replace(POLL, until_ns=seconds(1000))
         asked = replace(poll, connections=(replace(CONNECTION, owes=True),))
         run = LookedRun().look(Did(1, poll, 0.0005), Did(2, TIMED_FUTEX, 0.1))
         for _ in range(20):
             run.look()
             ended = Did(1, asked, 0.0005, came=(False,), timed_out=timed_out)
-            run.look(ended, Did(2, LOCK, 0.1)).look()
+            run.look(ended, Did(2, LOCK, user_seconds)).look()
             run.look(Did(1, poll, 0.0005, came=(True,)), Did(2, TIMED_FUTEX, 0.1))
         blocked = 100 - run.parts["on_cpu"]
         assert 100 * run.parts.get("sleep", 0) / blocked == pytest.approx(sleep, abs=5), run.parts
