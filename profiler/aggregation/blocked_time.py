@@ -4,8 +4,8 @@ from msgspec import Struct
 
 
 class BlockedTime(Struct, frozen=True):
-    """What is left of a stretch beside the busy time: ``fixed_ns``, less the share of ``open_ns``
-    that the looks of the whole run leave to the busy time.
+    """The part of a stretch that is not busy: ``fixed_ns``, less the share of ``open_ns`` that is
+    busy by the looks of the whole run.
     """
 
     fixed_ns: float = 0.0

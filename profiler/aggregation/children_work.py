@@ -1,4 +1,4 @@
-"""What the children of processes have used so far: their work counts for whoever waits for them.
+"""What processes have used so far: the work of children counts for whoever waits for them.
 
 That of the other threads of a process does not: of those that wait for a lock, most wait for a
 task, and who works weighs for itself.
@@ -39,7 +39,7 @@ class ChildrenWork:
         return gone
 
     def parent_of(self, pid: int) -> int | None:
-        """The parent of a process; None if there is no such process."""
+        """The id of the parent; None if the process is not known."""
         process = self._processes.get(pid)
         return None if process is None else process.parent
 

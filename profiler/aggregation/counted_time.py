@@ -16,8 +16,8 @@ from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth, with_plausible_waits
 
-# Of so many threads it is remembered what they used of so many stretches, the last ones, which are
-# not settled, if it is more than a tenth: a wait for a CPU that ends later may have begun there.
+# What a thread used of a stretch is kept if it is more than a tenth of it, for so many threads and
+# for so many of the last stretches: a wait for a CPU that ends later may have begun there.
 _MAX_REMEMBERED = 512
 _MIN_USED_DIVISOR = 10
 MAX_USED = 10
@@ -89,7 +89,7 @@ class CountedTime:
         self._add_late(late)
 
     def add_late_throttled(self, stretch: Stretch) -> None:
-        """Add the throttled time for which there is no room to the stretches before."""
+        """Move throttled time that does not fit into the stretch to those before it."""
         late_ns = stretch.take_late_throttled_ns()
         for look in islice(reversed(self._open), 1, None):
             if not late_ns:

@@ -1,18 +1,18 @@
 """The present waits of all threads of a run, look by look, and the work that each held back.
 
-Each thread is one :class:`FollowedThread`. A thread that has run is asked what it does now: that
-ends its wait, and begins another one (:mod:`same_wait` tells whether it is for the same). What it
-used in between belongs to both (:mod:`work_between_waits`), as does what children used
-(:mod:`children_work`). Which waits were over together (:mod:`joint_ends`), and what happened then
-(:mod:`run_events`), tells who ended whose wait.
+Each thread has one :class:`ThreadHistory`. A thread that has run is asked what it does now. The
+answer ends its wait and begins another one; :mod:`same_wait` says whether both are for the same
+thing. The CPU time between two waits belongs to both (:mod:`work_between_waits`), and so does that
+of children (:mod:`children_work`). The waits that were over together (:mod:`joint_ends`), and the
+events then (:mod:`run_events`), say which thread ended the wait of which.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from profiler.aggregation.asking_sleeps import note_sleeps
 from profiler.aggregation.changed_waits import ChangedWaits
 from profiler.aggregation.children_work import ChildrenWork, counts_helpers_work
-from profiler.aggregation.followed_thread import FollowedThread
 from profiler.aggregation.joint_ends import JointEnds
 from profiler.aggregation.most_work import MostWork
 from profiler.aggregation.run_events import RunEvents
@@ -22,6 +22,7 @@ from profiler.aggregation.same_wait import (
     same_plain_wait_before,
     shows_same_wait,
 )
+from profiler.aggregation.thread_history import ThreadHistory
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.aggregation.wait_attribution import LookDivision
 from profiler.aggregation.wait_proofs import is_timer_without_clients
@@ -40,9 +41,9 @@ class ThreadWaits:
     """Follows the threads of a run; memory grows with their number only."""
 
     def __init__(self) -> None:
-        self._threads: dict[int, FollowedThread] = {}
+        self._threads: dict[int, ThreadHistory] = {}
         self._work = ChildrenWork()
-        self._most_work: dict[int, MostWork] = {}  # by process
+        self._most_work: defaultdict[int, MostWork] = defaultdict(MostWork)  # by process
         self._joint_ends = JointEnds()
         self._events = RunEvents(self._threads)
         self._for_timers: set[int] = set()  # processes whose loops waited so last
@@ -89,13 +90,13 @@ class ThreadWaits:
             if parent is not None:
                 self._events.note_end_of_child(parent, self.number)
 
-    def _note_growth(self, look: ThreadsLook, change: ChangedWaits) -> Mapping[int, FollowedThread]:
+    def _note_growth(self, look: ThreadsLook, change: ChangedWaits) -> Mapping[int, ThreadHistory]:
         """End the waits of the threads that ran; returns these."""
-        ran: dict[int, FollowedThread] = {}
+        ran: dict[int, ThreadHistory] = {}
         for grown in look.growth or ():
             thread = self._threads.get(grown.thread)
             if thread is None:
-                thread = self._threads[grown.thread] = FollowedThread(grown.process)
+                thread = self._threads[grown.thread] = ThreadHistory(grown.process)
             thread.steps = grown.steps
             thread.able_ns = grown.run_ns + grown.wait_ns
             thread.run_ns += grown.run_ns
@@ -123,7 +124,7 @@ class ThreadWaits:
         waits = [wait for wait in present if wait is not None]
         return LookDivision(waits, self.children).held_back_ns()
 
-    def _add_unasked(self, thread_id: int, thread: FollowedThread, change: ChangedWaits) -> None:
+    def _add_unasked(self, thread_id: int, thread: ThreadHistory, change: ChangedWaits) -> None:
         """Add that a thread has run, and nobody asked what it does now."""
         thread.present = ThreadWait(
             thread=thread_id,
@@ -140,7 +141,7 @@ class ThreadWaits:
         thread = self._threads.get(seen.thread)
         is_first = thread is None
         if thread is None:
-            thread = self._threads[seen.thread] = FollowedThread(seen.process)
+            thread = self._threads[seen.thread] = ThreadHistory(seen.process)
         present = thread.present
         if present is not None and present.is_unasked:
             self._end_present_wait(thread, change)
@@ -169,7 +170,7 @@ class ThreadWaits:
             timed_ends=thread.timed_ends,
             poll_ends=thread.poll_ends_of(seen.blocked),
             awaited=thread.awaited,
-            most_work=self._most_work.setdefault(seen.process, MostWork()),
+            most_work=self._most_work[seen.process],
         )
         thread.present = wait
         change.begun.append(wait)
@@ -251,7 +252,7 @@ class ThreadWaits:
             elif not before.is_end_unclear:
                 self._for_timers.discard(before.process)
 
-    def _end_present_wait(self, thread: FollowedThread, change: ChangedWaits) -> None:
+    def _end_present_wait(self, thread: ThreadHistory, change: ChangedWaits) -> None:
         """The thread has run, or does something else."""
         wait = thread.present
         if wait is None:
@@ -273,7 +274,7 @@ class ThreadWaits:
             change.note_what_followed(earlier, work_until(earlier, wait) + wait.helped_ns)
             thread.earlier = None
 
-    def _end_thread(self, thread: FollowedThread, change: ChangedWaits) -> None:
+    def _end_thread(self, thread: ThreadHistory, change: ChangedWaits) -> None:
         """The thread has ended."""
         thread.steps = self.number - self._read_whole
         self._end_present_wait(thread, change)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from profiler.aggregation.followed_thread import FollowedThread
+from profiler.aggregation.thread_history import ThreadHistory
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 
 
@@ -13,7 +13,7 @@ class JointEnds:
         self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
         self._ends: Sequence[ThreadWait] = ()  # those that may have ended others
 
-    def note_ends(self, over: Iterable[ThreadWait], threads: Mapping[int, FollowedThread]) -> None:
+    def note_ends(self, over: Iterable[ThreadWait], threads: Mapping[int, ThreadHistory]) -> None:
         """Note which waits for somebody to come were over with waits for other threads, or one look
         before: who was woken may have waited for a CPU. Count of each thread how often its waits
         were over, and how often so with those of threads that work and wait for others of the
@@ -47,7 +47,7 @@ class JointEnds:
         self._comers = comers
 
 
-def _count_ends(ends: Iterable[ThreadWait], threads: Mapping[int, FollowedThread]) -> None:
+def _count_ends(ends: Iterable[ThreadWait], threads: Mapping[int, ThreadHistory]) -> None:
     """Count of each thread how many of its waits are over."""
     for over in ends:
         thread = threads.get(over.thread)
@@ -56,7 +56,7 @@ def _count_ends(ends: Iterable[ThreadWait], threads: Mapping[int, FollowedThread
 
 
 def _count_ends_with_workers(
-    working: Collection[int], ends: Iterable[ThreadWait], threads: Mapping[int, FollowedThread]
+    working: Collection[int], ends: Iterable[ThreadWait], threads: Mapping[int, ThreadHistory]
 ) -> None:
     """Count of each thread that its waits were over with those of workers of its process."""
     for over in {wait.thread: wait for wait in ends if wait.process in working}.values():

@@ -11,7 +11,7 @@ from profiler.aggregation.awaited_events import (
     Event,
     ProcessEvents,
 )
-from profiler.aggregation.followed_thread import FollowedThread
+from profiler.aggregation.thread_history import ThreadHistory
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.aggregation.wait_proofs import is_told_of_timeouts
 from profiler.core.optional_math import first_known
@@ -22,7 +22,7 @@ from profiler.readers.linux.wait_types import BlockedThread
 class RunEvents:
     """The events of each process; ``threads`` are those of the run."""
 
-    def __init__(self, threads: Mapping[int, FollowedThread]) -> None:
+    def __init__(self, threads: Mapping[int, ThreadHistory]) -> None:
         self._threads = threads
         self._events: dict[int, ProcessEvents] = {}  # by process
 
@@ -86,7 +86,7 @@ class RunEvents:
             if before.over == look:
                 before.has_told = before.process in told
 
-    def count_awaited(self, before: ThreadWait, wait: ThreadWait, thread: FollowedThread) -> None:
+    def count_awaited(self, before: ThreadWait, wait: ThreadWait, thread: ThreadHistory) -> None:
         """Count what happened beside the wait of a thread for others, which may tell it of that."""
         events, over = self._events.get(before.process), before.over
         if events is None or over is None or not _may_be_told(before.blocked):

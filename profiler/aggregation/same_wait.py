@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from profiler.aggregation.children_work import counts_helpers_work
-from profiler.aggregation.followed_thread import FollowedThread
+from profiler.aggregation.thread_history import ThreadHistory
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ThreadSeen
@@ -22,7 +22,7 @@ def is_plain_wait(blocked: BlockedThread | None) -> bool:
     return not blocked.connections and not counts_helpers_work(blocked)
 
 
-def same_plain_wait_before(thread: FollowedThread, seen: ThreadSeen) -> ThreadWait | None:
+def same_plain_wait_before(thread: ThreadHistory, seen: ThreadSeen) -> ThreadWait | None:
     """The wait before of a thread that has run, if it was plain and the thread waits for the same
     again: nothing else is to be known of both than what the thread used in between.
     """

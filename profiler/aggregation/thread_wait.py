@@ -234,7 +234,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         what has not ended waits before, after which the thread did little.
         """
         wait = self._newest_repeated
-        if wait.is_end_unseen:
+        if wait.is_unfollowed:
             return wait.was_for_timer and wait.is_without_owed_answer
         wait = self._deciding_wait
         polls = wait.polls
@@ -245,11 +245,14 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return has_timed_out and wait.is_decided_at_end
 
     @property
-    def is_end_unseen(self) -> bool:
-        """Whether the wait is over and nobody saw what the thread did then, as that of the last one
-        of a thread.
-        """
-        return self.is_last or (self.over is not None and self.after_ns is None)
+    def is_unfollowed(self) -> bool:
+        """Whether the wait is over and no other one of the thread is known that followed it."""
+        return self.is_last or self.is_work_after_unknown
+
+    @property
+    def is_work_after_unknown(self) -> bool:
+        """Whether the wait is over and nobody saw what the thread used then, as at a run's end."""
+        return self.over is not None and self.after_ns is None
 
     @property
     def has_owed_answer_come(self) -> bool:

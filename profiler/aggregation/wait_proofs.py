@@ -91,7 +91,7 @@ def is_asked_in_vain(wait: ThreadWait) -> bool:
     last = wait.last_repeated_wait
     if not last.polls.timeouts:
         return False
-    if last.after_ns is None and last.over is not None:
+    if last.is_work_after_unknown:
         return last.timed_ends is not None and last.timed_ends.are_for_others
     return first_known(last.after_ns, 0) >= MIN_WORK_NS
 
@@ -105,6 +105,6 @@ def is_timer_without_clients(wait: ThreadWait) -> bool:
     if not blocked or not blocked.is_timeout_of_listeners:
         return False
     last = wait.last_repeated_wait
-    if last.is_end_unseen:
+    if last.is_unfollowed:
         return last.was_for_timer
     return first_known(last.after_ns, 0) >= MIN_WORK_NS and last.has_client is False

@@ -3,7 +3,6 @@
 from profiler.aggregation.asking_sleeps import asks_until
 from profiler.aggregation.changed_waits import ChangedWaits
 from profiler.aggregation.children_work import counts_helpers_work
-from profiler.aggregation.followed_thread import FollowedThread
 from profiler.aggregation.same_wait import (
     asks_at_timeout,
     does_wait_go_on,
@@ -13,6 +12,7 @@ from profiler.aggregation.same_wait import (
     shows_same_wait,
     was_woken_to_ask,
 )
+from profiler.aggregation.thread_history import ThreadHistory
 from profiler.aggregation.thread_wait import MAX_LITTLE_NS, MIN_WORK_NS, ThreadWait
 from profiler.aggregation.unseen_waits import WorkByKind
 from profiler.core.optional_math import first_known
@@ -44,7 +44,7 @@ def note_unseen_waits(before: ThreadWait, following: ThreadWait, works: WorkByKi
 
 
 def note_end(
-    before: ThreadWait, thread: FollowedThread, seen: ThreadSeen, change: ChangedWaits
+    before: ThreadWait, thread: ThreadHistory, seen: ThreadSeen, change: ChangedWaits
 ) -> None:
     """What a thread shows of how its wait before ended."""
     if not before.is_end_seen:
@@ -80,7 +80,7 @@ def note_woken_before(before: ThreadWait, wait: ThreadWait) -> None:
 
 
 def add_work_between_waits(
-    before: ThreadWait, wait: ThreadWait, thread: FollowedThread, change: ChangedWaits
+    before: ThreadWait, wait: ThreadWait, thread: ThreadHistory, change: ChangedWaits
 ) -> None:
     """Add the work between two waits of a thread to both."""
     wait.had_come = before.came is not None and any(before.came)
@@ -128,7 +128,7 @@ def _note_same_wait(
 
 
 def note_what_followed_question(
-    thread: FollowedThread, answered: ThreadWait | None, change: ChangedWaits
+    thread: ThreadHistory, answered: ThreadWait | None, change: ChangedWaits
 ) -> None:
     """What followed the timeout at which the thread asked: also the work with the answer, if that
     ended a wait.

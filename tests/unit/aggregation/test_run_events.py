@@ -13,8 +13,8 @@ from profiler.aggregation.awaited_events import (
     Event,
     EventCounts,
 )
-from profiler.aggregation.followed_thread import FollowedThread
 from profiler.aggregation.run_events import RunEvents
+from profiler.aggregation.thread_history import ThreadHistory
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ThreadSeen
@@ -39,7 +39,7 @@ class Process:
     def __init__(self, *others: ThreadWait, told: BlockedThread = LOCK) -> None:
         self.told = made(thread=1, blocked=told, over=LOOK, ended_with=())
         waits = (self.told, *others)
-        self.threads = {wait.thread: FollowedThread(1, last=wait) for wait in waits}
+        self.threads = {wait.thread: ThreadHistory(1, last=wait) for wait in waits}
         self.events = RunEvents(self.threads)
 
     def counted(self, run_ns: int = 2 * NS_PER_MS) -> dict[Event, tuple[int, int]]:
@@ -106,7 +106,7 @@ class TestArrivals:
 
     def test_what_came_to_a_thread_of_which_no_wait_was_seen_is_noted_for_the_process(self) -> None:
         process = Process()
-        process.threads[2] = FollowedThread(1)
+        process.threads[2] = ThreadHistory(1)
         process.events.note_arrivals([ThreadSeen(2, 1, POLL, (True,))], LOOK)
         process.events.note_ends([process.told], LOOK)
         assert process.counted() == {ANY_CONNECTION: (1, 1)}

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.awaited_events import ANY_CONNECTION, AwaitedEvents, EventCounts
-from profiler.aggregation.followed_thread import FollowedThread
+from profiler.aggregation.thread_history import ThreadHistory
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.core.timestamps import NS_PER_MS
 from tests.looked_run import NETWORK, POLL, SLEEP, TIMED_FUTEX
@@ -36,7 +36,7 @@ made = partial(ThreadWait, thread=1, process=1, begun=1, blocked=TIMED_FUTEX)
 def test_only_ends_with_work_and_of_a_known_moment_count(
     known: dict[str, Any], work_ms: float, counted: tuple[int, int] | None
 ) -> None:
-    thread = FollowedThread(1)
+    thread = ThreadHistory(1)
     before, following = made(**known), made(run_ns=round(work_ms * NS_PER_MS))
     thread.count_timed_end(before, following)
     ends = thread.timed_ends
@@ -45,7 +45,7 @@ def test_only_ends_with_work_and_of_a_known_moment_count(
 
 
 def test_polls_for_an_owed_answer_are_counted_for_themselves_and_no_other_waits() -> None:
-    thread = FollowedThread(1)
+    thread = ThreadHistory(1)
     owing = replace(POLL, connections=(replace(POLL.connections[0], owes=True),))
     assert thread.poll_ends_of(POLL) is thread.poll_ends_of(POLL)
     assert thread.poll_ends_of(POLL) is not thread.poll_ends_of(owing)

@@ -1,5 +1,7 @@
 """One thread of a run, followed from look to look: its waits, and how these have ended so far."""
 
+from collections import defaultdict
+
 from msgspec import Struct, field
 
 from profiler.aggregation.awaited_events import AwaitedEvents
@@ -14,7 +16,7 @@ from profiler.readers.linux.wait_types import BlockedThread
 _TIMES_AS_MANY_SLEEPS = 3
 
 
-class FollowedThread(Struct, eq=False):
+class ThreadHistory(Struct, eq=False):
     """One thread: how many looks its last growth covers, and for how long it could run then; its
     present wait, its last one in which it was blocked, which may be the present one, and the one
     before that if it is not known yet what followed it; the one after which it asked for an answer
@@ -37,7 +39,7 @@ class FollowedThread(Struct, eq=False):
     asked: ThreadWait | None = None
     only_asked_again: bool = False
     timed_ends: TimedEnds | None = None
-    poll_ends: dict[bool, PollEnds] = field(default_factory=dict)
+    poll_ends: dict[bool, PollEnds] = field(default_factory=lambda: defaultdict(PollEnds))
     end_counts: EndCounts = NO_ENDS
     has_worked: bool = False
     sleeps: int = 0
@@ -80,7 +82,7 @@ class FollowedThread(Struct, eq=False):
         """What ended the thread's polls that are for an owed answer as this one, or not so."""
         if blocked is None or not blocked.may_go_on:
             return None
-        return self.poll_ends.setdefault(blocked.awaits_answer, PollEnds())
+        return self.poll_ends[blocked.awaits_answer]
 
     def note_whether_asleep(self, wait: ThreadWait) -> None:
         """Note whether the thread sleeps, or waits for something else but threads."""
